@@ -1,0 +1,49 @@
+"""perdure: reinforcement-learning training that can be stopped anywhere and resumed exactly."""
+
+from perdure.checkpoint.oneshot import load, read, save
+from perdure.errors import (
+    AllDamagedError,
+    CaptureError,
+    CommitError,
+    ContractError,
+    DamagedError,
+    Finding,
+    ForgottenValueError,
+    LockedError,
+    NoCheckpointError,
+    NoRunError,
+    NothingToLoadError,
+    PerdureError,
+    RestoreError,
+    UnknownObjectError,
+    UnsupportedLeafError,
+    UnsupportedVersionError,
+    UsageError,
+)
+from perdure.runs.cadence import Every
+from perdure.runs.run import Run
+
+__all__ = [
+    "AllDamagedError",
+    "CaptureError",
+    "CommitError",
+    "ContractError",
+    "DamagedError",
+    "Every",
+    "Finding",
+    "ForgottenValueError",
+    "LockedError",
+    "NoCheckpointError",
+    "NoRunError",
+    "NothingToLoadError",
+    "PerdureError",
+    "RestoreError",
+    "Run",
+    "UnknownObjectError",
+    "UnsupportedLeafError",
+    "UnsupportedVersionError",
+    "UsageError",
+    "load",
+    "read",
+    "save",
+]

@@ -1,0 +1,47 @@
+"""Functions, classes, dtypes, modules and enums: no state, but what they are called must not change."""
+
+import enum
+import functools
+from typing import Any
+
+import numpy as np
+
+from perdure.adapters.adapter import ExactAdapter, Kind
+from perdure.adapters.walk import Walk
+from perdure.errors import Finding
+from perdure.tree.leaves import Tree
+
+
+class Fact(ExactAdapter):
+    """Kept from the target; its name is noted and compared at a restore."""
+
+    id = "fact"
+    kind: Kind = "fact"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """No state; the name goes to the walk's facts."""
+        walk.fact(name_of(obj))
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """Something else than a fact was saved here."""
+        if tree is None:
+            return []
+        return [walk.finding("state", name_of(obj), "Build it as the run did.")]
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """The target's own."""
+        return obj
+
+
+def name_of(obj: Any) -> str:
+    """What the object is called, with its top package only: inner modules move between versions."""
+    if isinstance(obj, functools.partial):
+        bound = [*map(repr, obj.args), *(f"{key}={value!r}" for key, value in sorted(obj.keywords.items()))]
+        return f"partial {name_of(obj.func)}({', '.join(bound)})"
+    if isinstance(obj, enum.Enum):
+        return f"enum {type(obj).__qualname__}.{obj.name}"
+    if isinstance(obj, np.dtype):
+        return f"dtype {obj.name}"
+    kind = "class" if isinstance(obj, type) else "function"
+    package = (getattr(obj, "__module__", None) or "builtins").split(".")[0]
+    return f"{kind} {package}:{getattr(obj, '__qualname__', obj)}"

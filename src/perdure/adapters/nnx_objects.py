@@ -1,0 +1,100 @@
+"""Flax NNX: modules, optimizers, variables and states, restored in place."""
+
+from typing import Any
+
+import jax
+
+from perdure.adapters.adapter import Kind
+from perdure.adapters.containers import Children, Container
+from perdure.adapters.walk import Walk
+from perdure.errors import Finding
+from perdure.tree.leaves import Tree
+
+_BOOKKEEPING = frozenset({"_pytree__state", "_pytree__nodes"})
+
+
+class Variable(Container):
+    """`nnx.Variable` and its subclasses: live, so that whoever holds the variable sees the restored value."""
+
+    id = "nnx-variable"
+    kind: Kind = "live"
+    has_identity = True
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The value's tree."""
+        return walk.capture_inner(obj.get_value())
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The value's findings."""
+        return walk.check_inner(obj.get_value(), tree)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """Sets the value."""
+        obj.set_value(walk.restore_inner(obj.get_value(), tree))
+        return obj
+
+
+class Node(Container):
+    """`nnx.Module`, `nnx.Optimizer`, `nnx.Rngs`, `nnx.List` and every other `nnx.Pytree`.
+
+    All attributes count. Flax's own state of a module leaves out plain attributes (`self.scale = 0.5`); here
+    numbers, strings and arrays among them are leaves, and functions, classes and dtypes are facts.
+    """
+
+    id = "nnx-node"
+    kind: Kind = "live"
+    has_identity = True
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """A dict of the attributes' trees."""
+        return {name: walk.capture(child, name) for name, child in _attributes(obj).items()}
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The attributes must be the same."""
+        return self.check_children(_attributes(obj), tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """Restores variables and nodes in place and sets the attributes that are values."""
+        attributes = _attributes(obj)
+        for name, value in self.restore_children(attributes, tree, walk).items():
+            if value is not attributes[name]:
+                # Not setattr: the attribute's kind (data or static) has been decided and stays.
+                object.__setattr__(obj, name, value)
+        return obj
+
+
+def _attributes(obj: Any) -> Children:
+    return {name: value for name, value in vars(obj).items() if name not in _BOOKKEEPING}
+
+
+class State(Container):
+    """`nnx.State`: in place inside a live object (an optimizer's), else a value like any pytree."""
+
+    id = "nnx-state"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """A dict of the entries' trees."""
+        return {name: walk.capture(child, name) for name, child in _entries(obj, walk).items()}
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The entries must be the same."""
+        return self.check_children(_entries(obj, walk), tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """The same state if it is part of a live object, else a new one with variables of its own."""
+        restored = self.restore_children(_entries(obj, walk), tree, walk)
+        if walk.inside_live:
+            return obj
+        definition = jax.tree_util.tree_structure(obj)
+        order = [_joined(path) for path, _ in jax.tree_util.tree_flatten_with_path(obj)[0]]
+        return definition.unflatten([restored[name] for name in order])
+
+
+def _entries(obj: Any, walk: Walk) -> Children:
+    if walk.inside_live:
+        return dict(obj.raw_mapping)
+    return {_joined(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(obj)[0]}
+
+
+def _joined(path: tuple[Any, ...]) -> str:
+    return ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)

@@ -1,0 +1,71 @@
+"""NumPy arrays and scalars."""
+
+from typing import Any
+
+import numpy as np
+
+from perdure.adapters.adapter import ExactAdapter
+from perdure.adapters.walk import Walk
+from perdure.errors import Finding, UnsupportedLeafError
+from perdure.tree.diff import summary
+from perdure.tree.leaves import Array, Tree
+from perdure.tree.paths import format_path
+
+
+class NdArray(ExactAdapter):
+    """Arrays: a new one is returned, in memory of its own and in the saved memory order."""
+
+    id = "numpy-array"
+    has_identity = True
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The array, borrowed.
+
+        Raises:
+            UnsupportedLeafError: object and structured arrays.
+        """
+        if obj.dtype.hasobject or obj.dtype.names is not None:
+            message = f"{format_path(walk.path)}: dtype {obj.dtype} cannot be stored exactly; use plain numbers."
+            raise UnsupportedLeafError(message)
+        return Array(obj)
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """Dtype and shape must be the same."""
+        return check_array(np.asarray(obj).dtype, obj.shape, tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """A copy of the saved array."""
+        return tree.value.copy(order="K")
+
+
+class NumpyScalar(ExactAdapter):
+    """NumPy scalars (`np.float32(1)`), which stay scalars."""
+
+    id = "numpy-scalar"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """A 0-d array, marked as a scalar."""
+        return Array(np.asarray(obj), scalar=True)
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """Another number is fine, as for Python's own."""
+        is_number = type(tree) in (int, float, complex) or (isinstance(tree, Array) and tree.scalar)
+        if tree is None or is_number:
+            return []
+        return [walk.finding(summary(tree), f"numpy scalar {obj!r}", "Start it with the kind that the run keeps.")]
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """The saved number."""
+        return tree.value.reshape(-1)[0] if isinstance(tree, Array) else tree
+
+
+def check_array(dtype: np.dtype, shape: tuple[int, ...], tree: Tree, walk: Walk) -> list[Finding]:
+    """The finding for an array leaf of another kind, dtype or shape than the target's."""
+    found = f"{dtype} {'×'.join(map(str, shape)) or 'scalar'}"
+    if not isinstance(tree, Array) or tree.scalar:
+        return [walk.finding(summary(tree), f"array {found}", "Build it as the run did.")]
+    if tree.value.dtype != dtype:
+        return [walk.finding(summary(tree), found, f"Build it with dtype {tree.value.dtype}, as the run did.")]
+    if tree.value.shape != tuple(shape):
+        return [walk.finding(summary(tree), found, "Build it with the run's sizes.")]
+    return []

@@ -1,0 +1,147 @@
+"""Which adapter knows an object: a frozen table of class names, then protocols, else a clear error."""
+
+import dataclasses
+import enum
+import functools
+import sys
+import types
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from perdure.adapters.adapter import Adapter
+from perdure.errors import UnknownObjectError
+from perdure.tree.paths import Path, format_path
+
+EXACT = MappingProxyType(
+    {
+        "builtins.NoneType": "plain:Plain",
+        "builtins.bool": "plain:Plain",
+        "builtins.int": "plain:Plain",
+        "builtins.float": "plain:Plain",
+        "builtins.complex": "plain:Plain",
+        "builtins.str": "plain:Plain",
+        "builtins.bytes": "plain:Plain",
+        "builtins.dict": "containers:Dict",
+        "collections.OrderedDict": "containers:Dict",
+        "builtins.list": "containers:List",
+        "builtins.tuple": "containers:Tuple",
+        "collections.deque": "containers:Deque",
+        "numpy.ndarray": "numpy_arrays:NdArray",
+    }
+)
+"""Class name -> `module:class` of the adapter, for this very class: a subclass may hold more than the adapter sees."""
+
+INHERITED = MappingProxyType(
+    {
+        "numpy.generic": "numpy_arrays:NumpyScalar",
+        "numpy.random._generator.Generator": "numpy_random:Generator",
+        "numpy.random.bit_generator.BitGenerator": "numpy_random:BitGenerator",
+        "numpy.random.bit_generator.SeedSequence": "numpy_random:SeedSequence",
+        "numpy.random.mtrand.RandomState": "numpy_random:RandomState",
+        "random.Random": "python_random:Random",
+        "jaxlib._jax.ArrayImpl": "jax_arrays:JaxArray",
+        "jax._src.random.prng.PRNGKeyArray": "jax_arrays:JaxKey",
+        "jax._src.prng.PRNGKeyArray": "jax_arrays:JaxKey",
+        "flax.nnx.variablelib.Variable": "nnx_objects:Variable",
+        "flax.nnx.pytreelib.Pytree": "nnx_objects:Node",
+        "flax.nnx.statelib.State": "nnx_objects:State",
+        "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
+    }
+)
+"""The same for a class and its subclasses; the most specific class of an object's MRO wins."""
+
+_FACT_TYPES = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    functools.partial,
+    enum.Enum,
+)
+
+
+class Resolver:
+    """Finds adapters; a user's own come before the table's."""
+
+    def __init__(self, extra: Sequence[tuple[type, Adapter]] = ()) -> None:
+        self._extra = tuple(extra)
+
+    def resolve(self, obj: Any, path: Path) -> Adapter:
+        """The adapter for `obj`.
+
+        Raises:
+            UnknownObjectError: nothing knows it; the message names `path` and the ways out.
+        """
+        adapter = self._of_user(type(obj)) or _from_table(type(obj)) or _by_protocol(obj)
+        if adapter is None or (adapter.kind == "fact" and len(path) == 1):
+            raise UnknownObjectError(_unknown(obj, path))
+        return adapter
+
+    def _of_user(self, kind: type) -> Adapter | None:
+        for cls in kind.__mro__:
+            for known, adapter in self._extra:
+                if known is cls:
+                    return adapter
+        return None
+
+
+def load(target: str) -> Adapter:
+    """The adapter `module:class` of this package; the module, and with it a framework, is imported now."""
+    module, name = target.split(":")
+    return getattr(import_module(f"perdure.adapters.{module}"), name)()
+
+
+_load = lru_cache(maxsize=None)(load)
+
+
+@lru_cache(maxsize=1024)
+def _from_table(kind: type) -> Adapter | None:
+    exact = EXACT.get(_name(kind))
+    if exact is not None:
+        return _load(exact)
+    return next((_load(INHERITED[_name(cls)]) for cls in kind.__mro__ if _name(cls) in INHERITED), None)
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _by_protocol(obj: Any) -> Adapter | None:
+    if isinstance(obj, tuple) and hasattr(obj, "_fields"):
+        return _load("containers:NamedTuple")
+    if _is_fact(obj):
+        return _load("facts:Fact")
+    if dataclasses.is_dataclass(obj):  # before JAX: a registered dataclass hides its static fields from JAX
+        return _load("containers:Dataclass")
+    if _is_jax_node(obj):
+        return _load("jax_pytrees:Pytree")
+    if callable(getattr(obj, "state_dict", None)) and callable(getattr(obj, "load_state_dict", None)):
+        return _load("state_methods:StateDict")
+    if callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None)):
+        return _load("state_methods:GetState")
+    return None
+
+
+def _is_fact(obj: Any) -> bool:
+    if isinstance(obj, _FACT_TYPES) or type(obj).__module__ == "numpy.dtypes":
+        return True
+    # Functions that jax and others wrap in objects of their own keep the names of what they wrap.
+    return callable(obj) and hasattr(obj, "__wrapped__") and hasattr(obj, "__qualname__")
+
+
+def _is_jax_node(obj: Any) -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and not jax.tree_util.all_leaves([obj])
+
+
+def _unknown(obj: Any, path: Path) -> str:
+    name = _name(type(obj))
+    return (
+        f"{format_path(path)}: no adapter knows a {name}, and perdure never pickles. Give its class "
+        "state_dict() and load_state_dict(), or get_state() and set_state(); or hand an adapter for it to "
+        "Run(adapters=[(Class, adapter)]); or leave the object out and rebuild it at start."
+    )

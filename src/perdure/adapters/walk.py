@@ -1,0 +1,185 @@
+"""The walk: recurses through objects, picks adapters, remembers which objects are shared.
+
+One `Walk` serves one pass (capture, check or restore) over all components of a run, so that an object that two
+components share is stored once and restored shared.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from perdure.adapters.adapter import Adapter
+from perdure.adapters.resolve import Resolver
+from perdure.errors import CaptureError, Finding
+from perdure.tree.leaves import Alias, Array, Tree
+from perdure.tree.paths import Path, Step, format_path
+
+Object = Any
+
+
+class Walk:
+    """One pass over objects. Adapters call `capture`, `check` or `restore` for their children."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+        self._path: list[Step] = []
+        self._places: dict[int, tuple[Path, Object]] = {}
+        self._by_path: dict[Path, Object] = {}
+        self._open: set[int] = set()
+        self._live_depth = 0
+        self.facts: dict[Path, str] = {}
+        """Functions, classes and dtypes met by `capture`, by path."""
+        self.values: set[Step] = set()
+        """Components in which `capture` met a value, which the caller must hand in again."""
+        self.weakest: dict[Step, tuple[str, str]] = {}
+        """Per component, classes other than exact-snapshot that `capture` met, with their reasons."""
+        self.postponed: list[Callable[[], object]] = []
+        """Random number generators that `restore` met: to be called last, in this order."""
+
+    @property
+    def path(self) -> Path:
+        """Where the walk stands."""
+        return tuple(self._path)
+
+    @property
+    def inside_live(self) -> bool:
+        """Whether the object at hand is part of a live object, so that it is restored in place."""
+        return self._live_depth > 0
+
+    def capture(self, obj: Object, step: Step) -> Tree:
+        """The tree of `obj`, which stands at `step` below the object at hand.
+
+        Raises:
+            UnknownObjectError: no adapter knows an object on the way.
+            CaptureError: a list or dict contains itself.
+        """
+        return self._at(step, lambda: self._capture(obj))
+
+    def check(self, obj: Object, tree: Tree, step: Step) -> list[Finding]:
+        """Why `tree` cannot be restored into `obj`."""
+        return self._at(step, lambda: self._check(obj, tree))
+
+    def restore(self, obj: Object, tree: Tree, step: Step) -> Object:
+        """`obj` with the state of `tree`."""
+        return self._at(step, lambda: self._restore(obj, tree))
+
+    def capture_inner(self, obj: Object) -> Tree:
+        """The tree of the value inside a wrapper, at the wrapper's own place."""
+        return self._resolver.resolve(obj, self.path).capture(obj, self)
+
+    def check_inner(self, obj: Object, tree: Tree) -> list[Finding]:
+        """Why `tree` cannot be restored into the value inside a wrapper."""
+        return self._resolver.resolve(obj, self.path).check(obj, tree, self)
+
+    def restore_inner(self, obj: Object, tree: Tree) -> Object:
+        """The restored value inside a wrapper."""
+        return self._resolver.resolve(obj, self.path).restore(obj, tree, self)
+
+    def rebuild(self, tree: Tree) -> Object:
+        """The value that a plain tree at this place stands for, without a target; arrays get memory of their own."""
+        match tree:
+            case Alias():
+                return self._by_path[tree.path]
+            case dict():
+                value = {key: self._at(key, partial(self.rebuild, child)) for key, child in tree.items()}
+            case list() | tuple():
+                parts = (self._at(at, partial(self.rebuild, child)) for at, child in enumerate(tree))
+                value = type(tree)(parts)
+            case Array():
+                value = tree.value.reshape(-1)[0] if tree.scalar else tree.value.copy(order="K")
+            case _:
+                value = tree
+        self._by_path[self.path] = value
+        return value
+
+    def rebuild_at(self, tree: Tree, step: Step) -> Object:
+        """The same for the plain tree at `step` below the object at hand."""
+        return self._at(step, lambda: self.rebuild(tree))
+
+    def fact(self, name: str) -> None:
+        """Notes a function, class or dtype at this place."""
+        self.facts[self.path] = name
+
+    def finding(self, saved: str, found: str, advice: str) -> Finding:
+        """A finding at this place."""
+        return Finding(format_path(self.path), saved, found, advice)
+
+    def _at(self, step: Step, do: Callable[[], Any]) -> Any:
+        self._path.append(step)
+        try:
+            return do()
+        finally:
+            self._path.pop()
+
+    def _capture(self, obj: Object) -> Tree:
+        adapter = self._resolver.resolve(obj, self.path)
+        if adapter.has_identity:
+            if id(obj) in self._places:
+                return self._alias(obj, adapter)
+            self._places[id(obj)] = (self.path, obj)
+        self._note(obj, adapter)
+        return self._within(obj, adapter, lambda: adapter.capture(obj, self))
+
+    def _alias(self, obj: Object, adapter: Adapter) -> Alias:
+        first, _ = self._places[id(obj)]
+        if id(obj) in self._open and adapter.kind != "live":
+            raise CaptureError(f"{format_path(self.path)}: a {type(obj).__name__} that contains itself.")
+        self._note(obj, adapter)
+        return Alias(first)
+
+    def _note(self, obj: Object, adapter: Adapter) -> None:
+        if adapter.kind == "value" and not self.inside_live:
+            self.values.add(self._path[0])
+        fidelity, reason = adapter.fidelity(obj)
+        if fidelity != "exact-snapshot":
+            self.weakest[self._path[0]] = (fidelity, f"{format_path(self.path)}: {reason}")
+
+    def _within(self, obj: Object, adapter: Adapter, do: Callable[[], Any]) -> Any:
+        self._live_depth += adapter.kind == "live"
+        self._open.add(id(obj))
+        try:
+            return do()
+        finally:
+            self._open.discard(id(obj))
+            self._live_depth -= adapter.kind == "live"
+
+    def _check(self, obj: Object, tree: Tree) -> list[Finding]:
+        adapter = self._resolver.resolve(obj, self.path)
+        if adapter.kind == "live":
+            sharing = self._check_sharing(obj, tree)
+            if sharing or isinstance(tree, Alias):
+                return sharing
+            self._places[id(obj)] = (self.path, obj)
+        elif isinstance(tree, Alias):
+            return []
+        self._by_path[self.path] = obj
+        return self._within(obj, adapter, lambda: adapter.check(obj, tree, self))
+
+    def _check_sharing(self, obj: Object, tree: Tree) -> list[Finding]:
+        seen_at = self._places[id(obj)][0] if id(obj) in self._places else None
+        wanted = tree.path if isinstance(tree, Alias) else None
+        if seen_at == wanted:
+            return []
+        describe: Callable[[Path | None], str] = lambda at: (  # noqa: E731
+            f"the same object as {format_path(at)}" if at else "an object of its own"
+        )
+        return [self.finding(describe(wanted), describe(seen_at), "Share objects as the run did.")]
+
+    def _restore(self, obj: Object, tree: Tree) -> Object:
+        if isinstance(tree, Alias):
+            return self._by_path[tree.path]
+        adapter = self._resolver.resolve(obj, self.path)
+        if adapter.kind == "live":
+            self._by_path[self.path] = obj
+        if adapter.is_rng:
+            path = self.path
+            self.postponed.append(lambda: self._restore_late(obj, tree, path, adapter))
+            return obj
+        restored = self._within(obj, adapter, lambda: adapter.restore(obj, tree, self))
+        self._by_path[self.path] = restored
+        return restored
+
+    def _restore_late(self, obj: Object, tree: Tree, path: Path, adapter: Adapter) -> None:
+        self._path = list(path)
+        adapter.restore(obj, tree, self)
+        self._path = []

@@ -1,0 +1,1 @@
+"""The verbs: capture, save, open, verify, restore."""

@@ -1,0 +1,75 @@
+"""Capture: live objects and values to one snapshot."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.adapters.resolve import Resolver
+from perdure.adapters.walk import Walk
+from perdure.errors import UsageError
+from perdure.tree.paths import format_path
+from perdure.tree.snapshot import Component, Snapshot
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Where a run stands."""
+
+    env_steps: int = 0
+    """Environment steps taken."""
+    updates: int = 0
+    """Policy updates made."""
+    boundary: int = 0
+    """Number of the boundary."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A snapshot and what was learnt on the way."""
+
+    snapshot: Snapshot
+    """Its arrays are borrowed: read or own them before the objects change."""
+    values: frozenset[str]
+    """Names of the components that are values, so that the caller must hand them in again."""
+
+
+def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) -> Captured:
+    """The state of all objects now.
+
+    Args:
+        objects: by component name.
+        resolver: finds their adapters.
+        counters: where the run stands.
+
+    Raises:
+        UsageError: a component's name cannot be a file's name.
+        CaptureError: an object cannot be turned into a tree.
+    """
+    check_names(objects)
+    walk = Walk(resolver)
+    trees = {name: walk.capture(objects[name], name) for name in sorted(objects)}
+    components = {}
+    for name, tree in trees.items():
+        adapter = resolver.resolve(objects[name], (name,)).id
+        facts = {format_path(path[1:]): fact for path, fact in walk.facts.items() if path[0] == name}
+        fidelity, reason = walk.weakest.get(name, ("exact-snapshot", "full state captured"))
+        components[name] = Component(adapter, tree, facts, fidelity, reason)
+    snapshot = Snapshot(components, counters.env_steps, counters.updates, counters.boundary)
+    return Captured(snapshot, frozenset(map(str, walk.values)))
+
+
+def check_names(names: Mapping[str, Any]) -> None:
+    """Component names become file names.
+
+    Raises:
+        UsageError: a name is no identifier, or two differ in upper and lower case only.
+    """
+    for name in names:
+        if not name.isidentifier() or not name.isascii() or name.startswith("_"):
+            raise UsageError(f"component name {name!r}: use a plain identifier, for it names a file.")
+    folded: dict[str, str] = {}
+    for name in names:
+        other = folded.setdefault(name.lower(), name)
+        if other != name:
+            message = f"component names {other!r} and {name!r} differ in case only; some disks cannot tell."
+            raise UsageError(message)

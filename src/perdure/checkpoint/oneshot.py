@@ -1,0 +1,91 @@
+"""One-shot verbs: save, load and read a checkpoint without a run."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from perdure.adapters.resolve import Resolver
+from perdure.adapters.walk import Walk
+from perdure.checkpoint.capture import Counters, capture
+from perdure.checkpoint.opening import Opened, open_checkpoint
+from perdure.checkpoint.restore import restore
+from perdure.checkpoint.save import About
+from perdure.checkpoint.save import save as save_snapshot
+from perdure.errors import NoCheckpointError
+from perdure.store.local import LocalStore
+from perdure.tree.leaves import Alias, Array, PRNGKey, Tree
+
+
+def save(path: str | os.PathLike[str], **state: Any) -> None:
+    """Saves objects as one checkpoint directory: durable and whole, or not there at all.
+
+    Args:
+        path: the directory to make; it must not exist.
+        **state: the objects by component name.
+
+    Raises:
+        CaptureError: an object cannot be turned into a tree.
+        CommitError: `path` exists, or the disk failed.
+    """
+    store, name = _store_of(path)
+    snapshot = capture(state, Resolver(), Counters()).snapshot
+    save_snapshot(store, name, snapshot, About())
+
+
+def load(path: str | os.PathLike[str], **targets: Any) -> dict[str, Any]:
+    """Restores a checkpoint into `targets`: all of them, or none.
+
+    Args:
+        path: a checkpoint directory, of `perdure.save` or of a run.
+        **targets: one for every component; live ones are restored in place.
+
+    Returns:
+        By component name: the live object itself, or the new value.
+
+    Raises:
+        NoCheckpointError: there is no directory at `path`.
+        DamagedError: a file is not what was written.
+        ContractError: a target does not fit; nothing was changed.
+    """
+    opened = _open(path)
+    return restore(opened.snapshot, targets, Resolver(), opened.name).objects
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A checkpoint as plain Python and NumPy values, verified; no framework is needed.
+
+    Keys come as their key data; shared objects stand at each of their places.
+
+    Raises:
+        NoCheckpointError: there is no directory at `path`.
+        DamagedError: a file is not what was written.
+    """
+    snapshot = _open(path).snapshot
+    walk = Walk(Resolver())
+    return {name: walk.rebuild_at(_without_keys(part.tree), name) for name, part in snapshot.components.items()}
+
+
+def _without_keys(tree: Tree) -> Tree:
+    match tree:
+        case PRNGKey(data=data):
+            return data
+        case Array():
+            return tree
+        case dict():
+            return {key: _without_keys(child) for key, child in tree.items()}
+        case list() | tuple():
+            return type(tree)(map(_without_keys, tree))
+        case Alias() | _:
+            return tree
+
+
+def _open(path: str | os.PathLike[str]) -> Opened:
+    store, name = _store_of(path)
+    if not Path(path).is_dir():
+        raise NoCheckpointError(f"{path}: no such directory.")
+    return open_checkpoint(store, name)
+
+
+def _store_of(path: str | os.PathLike[str]) -> tuple[LocalStore, str]:
+    whole = Path(path).expanduser().absolute()
+    return LocalStore(whole.parent, whole.parent / "damaged"), whole.name

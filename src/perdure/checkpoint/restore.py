@@ -1,0 +1,119 @@
+"""Restore: a verified snapshot into live objects; everything is checked before anything changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perdure.adapters.resolve import Resolver
+from perdure.adapters.walk import Walk
+from perdure.checkpoint.capture import Counters, capture
+from perdure.errors import ContractError, Finding, RestoreError
+from perdure.format.state_digest import component_digests
+from perdure.tree.diff import diff_snapshots
+from perdure.tree.leaves import owned
+from perdure.tree.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore gives back."""
+
+    objects: dict[str, Any]
+    """By component: the live object itself, or the new value."""
+    values: frozenset[str]
+    """Names of the components that are values."""
+
+
+def check(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> list[Finding]:
+    """Every reason why `snapshot` cannot be restored into `targets`; changes nothing."""
+    return _check(snapshot, targets, _capture_targets(snapshot, targets, resolver), resolver)
+
+
+def restore(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver, place: str) -> Restored:
+    """Restores all targets, or none.
+
+    Order: check all; apply; random number generators last; capture again and compare digests. If applying fails
+    half-way, the state from before is put back.
+
+    Args:
+        snapshot: a verified snapshot.
+        targets: by component name, exactly the snapshot's components.
+        resolver: finds their adapters.
+        place: the checkpoint's name, for messages.
+
+    Raises:
+        ContractError: a target does not fit; all findings at once, nothing changed.
+        RestoreError: applying failed; the state from before was put back.
+    """
+    before = _capture_targets(snapshot, targets, resolver)
+    findings = _check(snapshot, targets, before, resolver)
+    if findings:
+        raise ContractError(f"{place}: it does not fit what it is restored into", findings)
+    try:
+        objects = _apply(snapshot, targets, resolver)
+        _compare(snapshot, objects, resolver, place)
+    except Exception as error:
+        raise RestoreError(f"{place}: restoring failed: {error} {_put_back(before, targets, resolver)}") from error
+    return Restored(objects, capture(objects, resolver, Counters()).values)
+
+
+def _capture_targets(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> Snapshot:
+    captured = capture({name: targets[name] for name in targets}, resolver, Counters()).snapshot
+    components = {name: replace(part, tree=owned(part.tree)) for name, part in captured.components.items()}
+    return Snapshot(components, snapshot.env_steps, snapshot.updates, snapshot.boundary)
+
+
+def _check(snapshot: Snapshot, targets: Mapping[str, Any], before: Snapshot, resolver: Resolver) -> list[Finding]:
+    walk = Walk(resolver)
+    findings = []
+    for name in sorted(snapshot.components.keys() | targets.keys()):
+        if name not in targets:
+            findings.append(Finding(name, "a component", "nothing", f"Hand {name}=… to restore."))
+        elif name not in snapshot.components:
+            advice = f"Leave {name} out, or start a new run that has it from the beginning."
+            findings.append(Finding(name, "no such component", "a target", advice))
+        else:
+            parts = walk.check(targets[name], snapshot.components[name].tree, name)
+            findings += parts or _check_facts(name, snapshot, before)
+    return findings
+
+
+def _check_facts(name: str, snapshot: Snapshot, before: Snapshot) -> list[Finding]:
+    saved, found = snapshot.components[name].facts, before.components[name].facts
+    return [
+        Finding(
+            f"{name}/{path}" if path else name,
+            saved.get(path, "no function"),
+            found.get(path, "no function"),
+            "Build it with the function, class or dtype that the run used.",
+        )
+        for path in sorted(saved.keys() | found.keys())
+        if saved.get(path) != found.get(path)
+    ]
+
+
+def _apply(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> dict[str, Any]:
+    walk = Walk(resolver)
+    objects = {name: walk.restore(targets[name], part.tree, name) for name, part in snapshot.components.items()}
+    for restore_rng in walk.postponed:
+        restore_rng()
+    return objects
+
+
+def _put_back(before: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> str:
+    try:
+        _apply(before, targets, resolver)
+    except Exception as error:  # noqa: BLE001 - a user's load_state_dict may raise anything; it is reported
+        return f"Putting the state from before back failed too ({error}): do not go on with these objects."
+    return "The state from before has been put back."
+
+
+def _compare(snapshot: Snapshot, objects: Mapping[str, Any], resolver: Resolver, place: str) -> None:
+    counters = Counters(snapshot.env_steps, snapshot.updates, snapshot.boundary)
+    now = capture(objects, resolver, counters).snapshot
+    if component_digests(now) == component_digests(snapshot):
+        return
+    differences = diff_snapshots(snapshot, now)
+    shown = "; ".join(map(str, differences[:3]))
+    message = f"captured again, {len(differences)} leaves differ from the checkpoint (saved | now): {shown}"
+    raise RestoreError(f"{place}: {message}")

@@ -1,0 +1,89 @@
+"""From a user's configuration to the sections of a contract."""
+
+import dataclasses
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from typing import Any
+
+from perdure.errors import UsageError
+
+Plain = None | bool | int | float | str
+Section = dict[str, Plain]
+Contract = dict[str, Section]
+"""Section name -> key -> value. Keys are dotted: `ppo.learning_rate`."""
+
+SECTIONS = ("algorithm", "horizon", "seed", "operational")
+
+
+def contract_of(config: Any, *, horizon: str | None, free: Sequence[str]) -> Contract:
+    """The contract that a configuration stands for.
+
+    Args:
+        config: a dataclass, a mapping, an object with attributes (`argparse.Namespace`), or None.
+        horizon: the dotted key that names the total number of environment steps, if there is one.
+        free: patterns (`track`, `wandb_*`) of keys that may change at a resume.
+
+    Returns:
+        Sections `algorithm`, `horizon`, `seed` (keys whose last part is `seed`) and `operational` (free).
+
+    Raises:
+        UsageError: a value that cannot be compared later, or a `horizon` that is no key.
+    """
+    contract: Contract = {name: {} for name in SECTIONS}
+    for key, value in flatten(config):
+        contract[_section(key, horizon, free)][key] = value
+    if horizon is not None and not contract["horizon"]:
+        raise UsageError(f"horizon={horizon!r} is no key of config; it has {[key for key, _ in flatten(config)]}.")
+    return contract
+
+
+def _section(key: str, horizon: str | None, free: Sequence[str]) -> str:
+    if any(fnmatchcase(key, pattern) for pattern in free):
+        return "operational"
+    if key == horizon:
+        return "horizon"
+    return "seed" if key.split(".")[-1] == "seed" else "algorithm"
+
+
+def flatten(config: Any, prefix: str = "") -> Iterator[tuple[str, Plain]]:
+    """The configuration's dotted keys and plain values, in order."""
+    if config is None and not prefix:
+        return
+    if isinstance(config, enum.Enum):
+        yield prefix, f"{type(config).__name__}.{config.name}"
+    elif config is None or type(config) in (bool, int, float, str):
+        yield prefix, config
+    elif isinstance(config, PurePath):
+        yield prefix, str(config)
+    elif callable(config) and hasattr(config, "__qualname__"):
+        yield prefix, f"{config.__module__}.{config.__qualname__}"
+    else:
+        yield from _flatten_parts(config, prefix)
+
+
+def _flatten_parts(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
+    parts = _parts(config, prefix)
+    if not parts and prefix:
+        yield prefix, f"empty {type(config).__name__}"
+    for key, value in parts.items():
+        yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
+
+
+def _parts(config: Any, prefix: str) -> Mapping[Any, Any]:
+    if dataclasses.is_dataclass(config):
+        return {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    if isinstance(config, Mapping):
+        return config
+    if isinstance(config, list | tuple):
+        return dict(enumerate(config))
+    if hasattr(config, "item") and getattr(config, "shape", None) == ():
+        return _parts_of_number(config)
+    if hasattr(config, "__dict__"):
+        return vars(config)
+    raise UsageError(f"config {prefix or '(whole)'}: a {type(config).__name__} cannot be compared at a resume.")
+
+
+def _parts_of_number(number: Any) -> Mapping[Any, Any]:
+    return {str(number.dtype): number.item()}

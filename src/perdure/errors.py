@@ -1,0 +1,116 @@
+"""Every exception that perdure raises, in one tree.
+
+    PerdureError
+    ├── UsageError (ValueError)              a call that cannot be right: a bad name, a counter that goes back
+    │   └── ForgottenValueError              a value given to `restore` is missing at `boundary`
+    ├── CaptureError (TypeError)             an object cannot be turned into a tree
+    │   ├── UnknownObjectError               no adapter knows the object
+    │   └── UnsupportedLeafError             the leaf has no exact representation (object arrays)
+    ├── DamagedError (ValueError)            a file is not what was written: digest, length, grammar
+    │   └── UnsupportedVersionError          written by a newer perdure
+    ├── NothingToLoadError (LookupError)     there is nothing intact to load
+    │   ├── NoRunError                       the directory is missing or is no run
+    │   ├── NoCheckpointError                a run without any checkpoint
+    │   └── AllDamagedError                  every checkpoint is damaged
+    ├── ContractError (ValueError)           the resume would not be the same run; lists every difference
+    ├── RestoreError (RuntimeError)          applying failed; what was there before has been put back
+    ├── CommitError (OSError)                a checkpoint could not be committed; earlier ones are untouched
+    └── LockedError (BlockingIOError)        another process, or this one, already has the run open
+
+Each also inherits the builtin exception that callers already catch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One difference between what was saved and what was found at a resume."""
+
+    key: str
+    """Where: `section.key` of the contract, or the path of a leaf (`optimizer/0/mu`)."""
+    saved: str
+    """What the checkpoint or the run holds, as a person reads it."""
+    found: str
+    """What the target or the new configuration holds."""
+    advice: str
+    """The way out, one sentence."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.saved} in the run, {self.found} here. {self.advice}"
+
+
+class PerdureError(Exception):
+    """The root of every exception that perdure raises on purpose."""
+
+
+class UsageError(PerdureError, ValueError):
+    """The call itself cannot be right."""
+
+
+class ForgottenValueError(UsageError):
+    """A value that `restore` was given is missing at `boundary`, or a new one appeared."""
+
+
+class CaptureError(PerdureError, TypeError):
+    """An object cannot be turned into a tree."""
+
+
+class UnknownObjectError(CaptureError):
+    """No adapter knows the object."""
+
+
+class UnsupportedLeafError(CaptureError):
+    """The leaf has no exact representation on disk."""
+
+
+class DamagedError(PerdureError, ValueError):
+    """A file is not what perdure wrote: the message names the file and the part."""
+
+
+class UnsupportedVersionError(DamagedError):
+    """The file was written by a format version that this perdure does not read."""
+
+
+class NothingToLoadError(PerdureError, LookupError):
+    """There is nothing intact to load."""
+
+
+class NoRunError(NothingToLoadError):
+    """The directory does not exist, or is not a run."""
+
+
+class NoCheckpointError(NothingToLoadError):
+    """The run has no checkpoint."""
+
+
+class AllDamagedError(NothingToLoadError):
+    """Every checkpoint of the run is damaged."""
+
+
+class ContractError(PerdureError, ValueError):
+    """The resume would not be the same run.
+
+    Attributes:
+        findings: every difference, in the order of the message.
+    """
+
+    def __init__(self, place: str, findings: Sequence[Finding]) -> None:
+        self.place = place
+        self.findings = tuple(findings)
+        number = len(self.findings)
+        head = f"{place}: {number} difference{'s' if number != 1 else ''}; nothing was changed."
+        super().__init__("\n".join([head, *(f"  {finding}" for finding in self.findings)]))
+
+
+class RestoreError(PerdureError, RuntimeError):
+    """Applying a checkpoint failed half-way; the state from before has been put back."""
+
+
+class CommitError(PerdureError, OSError):
+    """A checkpoint could not be committed; earlier checkpoints are untouched."""
+
+
+class LockedError(PerdureError, BlockingIOError):
+    """The run is open elsewhere."""

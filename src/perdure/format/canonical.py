@@ -1,0 +1,51 @@
+"""Canonical JSON: one spelling for every value, so that bytes can be compared and digested.
+
+Keys are sorted, there is no white space, everything outside ASCII is escaped. Reading is strict: duplicate
+keys, NaN and infinities, other spellings of the same value and deep nesting are refused.
+"""
+
+import json
+from typing import Any, NoReturn
+
+from perdure.errors import DamagedError
+
+Json = Any
+"""None, bool, int, float, str, and lists and str-keyed dicts of them."""
+
+
+def encode(value: Json) -> bytes:
+    """The canonical bytes of `value`, ending in a newline."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii") + b"\n"
+
+
+def decode(data: bytes, place: str) -> Json:
+    """The value that `data` spells canonically.
+
+    Args:
+        data: the bytes of the whole document.
+        place: the document's name, for messages.
+
+    Raises:
+        DamagedError: `data` is no JSON, or not in the one canonical spelling.
+    """
+    try:
+        value = json.loads(data, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        if encode(value) == data:
+            return value
+    except RecursionError as error:
+        raise DamagedError(f"{place}: nested too deeply") from error
+    except ValueError as error:
+        raise DamagedError(f"{place}: not canonical JSON ({error})") from error
+    raise DamagedError(f"{place}: not in canonical form; somebody edited it, or a byte is damaged")
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    keys = dict(pairs)
+    if len(keys) != len(pairs):
+        raise ValueError("a key appears twice")
+    return keys
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,196 @@
+"""The manifest: everything about a checkpoint but the arrays' bytes, as one canonical JSON document."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from perdure.errors import DamagedError, UnsupportedVersionError
+from perdure.format import canonical, numbers
+from perdure.format.canonical import Json
+from perdure.format.digests import DIGEST_PATTERN, digest_of
+
+FILE_NAME = "MANIFEST.json"
+FORMAT_NAME = "perdure-checkpoint"
+FORMAT_VERSION = 0
+
+MAX_BYTES = 1 << 30
+"""A manifest larger than this is refused before it is read into memory."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One tensor file of the checkpoint."""
+
+    size: int
+    """Bytes."""
+    digest: str
+    """Digest of the whole file."""
+
+
+@dataclass(frozen=True)
+class ComponentEntry:
+    """One component of the checkpoint."""
+
+    adapter: str
+    """Stable id of the adapter that captured it."""
+    fidelity: str
+    """Its continuation class."""
+    reason: str
+    """Why it has that class."""
+    facts: Mapping[str, str]
+    """Functions, classes and dtypes by path, compared by name."""
+    tree: Json
+    """Its structure and leaves (`perdure.format.nodes`)."""
+    digest: str
+    """Digest of its state."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checkpoint's manifest. Field names are the names on disk; an unknown field is damage."""
+
+    env_steps: int
+    updates: int
+    boundary: int
+    components: Mapping[str, ComponentEntry]
+    files: Mapping[str, FileEntry]
+    state_digest: str
+    """Digest of components and counters: what two runs compare."""
+    created: str
+    """Wall-clock time of the commit, ISO 8601 in UTC."""
+    run_id: str | None = None
+    """The run that committed it; None for a one-shot `perdure.save`."""
+    parent: str | None = None
+    """Digest of the run's checkpoint before this one."""
+    contract: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What must be the same for a resume: section -> key -> plain value."""
+    arithmetic: Mapping[str, str] = field(default_factory=dict)
+    """What the numbers' last bits depend on: library versions, instruction set, devices."""
+    metrics: Mapping[str, Json] | None = None
+    """How far `metrics.jsonl` had come: `{"offset": bytes, "digest": digest of these bytes}`."""
+
+    @property
+    def fidelity(self) -> str:
+        """The continuation class: the weakest of the components'."""
+        return max((entry.fidelity for entry in self.components.values()), key=CLASSES.index, default=CLASSES[0])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all tensor files."""
+        return sum(entry.size for entry in self.files.values())
+
+
+CLASSES = ("exact-snapshot", "exact-replay", "boundary-reset", "statistical", "weights-only")
+"""Continuation classes from the most faithful to the least."""
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest's canonical bytes, which bear their own digest."""
+    document = _document(manifest)
+    return canonical.encode({**document, "digest": digest_of(canonical.encode(document))})
+
+
+def manifest_digest(data: bytes) -> str:
+    """The digest that an encoded manifest bears, which names the whole checkpoint."""
+    return canonical.decode(data, FILE_NAME)["digest"]
+
+
+def _document(manifest: Manifest) -> dict[str, Json]:
+    document: dict[str, Json] = {f.name: getattr(manifest, f.name) for f in fields(manifest)}
+    document["components"] = {name: dict(vars(entry)) for name, entry in manifest.components.items()}
+    document["files"] = {name: dict(vars(entry)) for name, entry in manifest.files.items()}
+    document["contract"] = encode_contract(manifest.contract)
+    return {**document, "format": FORMAT_NAME, "version": FORMAT_VERSION}
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The manifest in `data`, proven to be what `encode_manifest` wrote.
+
+    Raises:
+        DamagedError: not canonical, a wrong digest, a missing, unknown or mistyped field.
+        UnsupportedVersionError: a format version that this perdure does not read.
+    """
+    document = canonical.decode(data, FILE_NAME)
+    if not isinstance(document, dict) or document.get("format") != FORMAT_NAME:
+        raise DamagedError(f"{FILE_NAME}: not a {FORMAT_NAME} document")
+    if document.get("version") != FORMAT_VERSION:
+        message = f"{FILE_NAME}: format version {document.get('version')}; this perdure reads {FORMAT_VERSION}"
+        raise UnsupportedVersionError(message)
+    digest = document.pop("digest", None)
+    if digest != digest_of(canonical.encode(document)):
+        raise DamagedError(f"{FILE_NAME}: its digest does not match its text")
+    del document["format"], document["version"]
+    return _checked(document)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "env_steps": (int,),
+    "updates": (int,),
+    "boundary": (int,),
+    "components": (dict,),
+    "files": (dict,),
+    "state_digest": (str,),
+    "created": (str,),
+    "run_id": (str, type(None)),
+    "parent": (str, type(None)),
+    "contract": (dict,),
+    "arithmetic": (dict,),
+    "metrics": (dict, type(None)),
+}
+_COMPONENT_TYPES: dict[str, tuple[type, ...]] = {
+    "adapter": (str,),
+    "fidelity": (str,),
+    "reason": (str,),
+    "facts": (dict,),
+    "tree": (type(None), bool, int, float, str, dict),
+    "digest": (str,),
+}
+_FILE_TYPES: dict[str, tuple[type, ...]] = {"size": (int,), "digest": (str,)}
+
+
+def _checked(document: dict[str, Json]) -> Manifest:
+    _check_fields(document, _TYPES, FILE_NAME)
+    components = {}
+    for name, entry in document["components"].items():
+        _check_fields(entry, _COMPONENT_TYPES, f"{FILE_NAME}: component {name}")
+        if entry["fidelity"] not in CLASSES or not DIGEST_PATTERN.fullmatch(entry["digest"]):
+            raise DamagedError(f"{FILE_NAME}: component {name}: unknown class or malformed digest")
+        components[name] = ComponentEntry(**entry)
+    files = {}
+    for name, entry in document["files"].items():
+        _check_fields(entry, _FILE_TYPES, f"{FILE_NAME}: file {name}")
+        if "/" in name or name.startswith(".") or entry["size"] < 0:
+            raise DamagedError(f"{FILE_NAME}: file {name[:80]!r} cannot be a file of a checkpoint")
+        files[name] = FileEntry(**entry)
+    contract = decode_contract(document["contract"], FILE_NAME)
+    return Manifest(**{**document, "components": components, "files": files, "contract": contract})
+
+
+def encode_contract(contract: Mapping[str, Mapping[str, Any]]) -> Json:
+    """A contract as JSON, its numbers exact."""
+    return {
+        section: {key: numbers.encode_plain(value) for key, value in keys.items()} for section, keys in contract.items()
+    }
+
+
+def decode_contract(document: Json, place: str) -> dict[str, dict[str, Any]]:
+    """The contract in a document; the inverse of `encode_contract`.
+
+    Raises:
+        DamagedError: not two levels of objects with plain values.
+    """
+    if not isinstance(document, dict) or not all(isinstance(keys, dict) for keys in document.values()):
+        raise DamagedError(f"{place}: the contract is malformed")
+    return {
+        section: {key: numbers.decode_plain(value) for key, value in keys.items()} for section, keys in document.items()
+    }
+
+
+def _check_fields(entry: Any, types: Mapping[str, tuple[type, ...]], place: str) -> None:
+    if not isinstance(entry, dict):
+        raise DamagedError(f"{place}: not an object")
+    for name in sorted(types.keys() ^ entry.keys()):
+        raise DamagedError(f"{place}: {'a field is missing' if name in types else 'unknown field'}: {name[:80]}")
+    for name, allowed in types.items():
+        if type(entry[name]) not in allowed:
+            raise DamagedError(f"{place}: field {name} is a {type(entry[name]).__name__}")

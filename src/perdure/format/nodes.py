@@ -1,0 +1,210 @@
+"""Trees as JSON nodes: structure and plain leaves in the manifest, arrays by place and digest."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perdure.errors import CaptureError, DamagedError
+from perdure.format import dtypes, numbers
+from perdure.format.canonical import Json
+from perdure.format.digests import DIGEST_PATTERN
+from perdure.tree.leaves import PLAIN_TYPES, Alias, Array, PRNGKey, Tree, children, memory_axes
+from perdure.tree.paths import Path, format_path
+
+MAX_DEPTH = 200
+"""Containers inside one another; Python's JSON reader and our recursion stay far from their limits."""
+
+MAX_AXES = 64
+"""NumPy's own limit."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array's bytes stand, and what they must be."""
+
+    file: str
+    """File name inside the checkpoint."""
+    offset: int
+    """First byte, from the start of the file."""
+    length: int
+    """Bytes."""
+    digest: str
+    """Digest of these bytes."""
+
+
+def arrays_of(tree: Tree, path: Path) -> Iterator[tuple[Path, Array]]:
+    """Every array of a component, key data included, with its path. Aliases hold none."""
+    if isinstance(tree, Array):
+        yield path, tree
+    elif isinstance(tree, PRNGKey):
+        yield path, tree.data
+    for step, child in children(tree):
+        yield from arrays_of(child, (*path, step))
+
+
+def tensor_name(path: Path) -> str:
+    """The array's name in its component's tensor file."""
+    return format_path(path[1:]) if len(path) > 1 else format_path(path)
+
+
+def encode_node(tree: Tree, path: Path, places: Mapping[Path, Place]) -> Json:
+    """The node for `tree`.
+
+    Args:
+        tree: a component's tree or a part of it.
+        path: where it stands in the snapshot.
+        places: for every array's path, where its bytes were written.
+
+    Raises:
+        CaptureError: an adapter returned something that is no tree.
+    """
+    if len(path) > MAX_DEPTH:
+        raise CaptureError(f"{format_path(path[:5])}/…: more than {MAX_DEPTH} containers inside one another.")
+    if type(tree) in PLAIN_TYPES:
+        return numbers.encode_plain(tree)
+    match tree:
+        case Array():
+            return {"array": _encode_array(tree, places[path])}
+        case PRNGKey():
+            key = {"implementation": tree.implementation, "data": _encode_array(tree.data, places[path])}
+            return {"key": key}
+        case Alias():
+            return {"alias": [numbers.encode_plain(step) for step in tree.path]}
+        case dict():
+            pairs = [[_encode_key(key, path), encode_node(child, (*path, key), places)] for key, child in tree.items()]
+            return {"dict": pairs}
+        case list() | tuple():
+            nodes = [encode_node(child, (*path, at), places) for at, child in enumerate(tree)]
+            return {type(tree).__name__: nodes}
+    message = f"{format_path(path)}: a {type(tree).__name__} is no leaf; the adapter must return plain values."
+    raise CaptureError(message)
+
+
+def _encode_key(key: object, path: Path) -> Json:
+    if type(key) not in (str, int):
+        raise CaptureError(f"{format_path(path)}: dict key {key!r} is neither a str nor an int.")
+    return numbers.encode_plain(key)
+
+
+def _encode_array(array: Array, place: Place) -> Json:
+    node: dict[str, Json] = {
+        "dtype": dtypes.name_of(array.value.dtype),
+        "shape": list(array.value.shape),
+        "file": place.file,
+        "offset": place.offset,
+        "length": place.length,
+        "digest": place.digest,
+    }
+    axes = memory_axes(array.value)
+    if axes != tuple(range(array.value.ndim)):
+        node["axes"] = list(axes)
+    if array.weak_type:
+        node["weak_type"] = True
+    if array.scalar:
+        node["scalar"] = True
+    return node
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array's entry in the manifest."""
+
+    place: Place
+    """Where its bytes stand."""
+    dtype: np.dtype
+    """Its dtype."""
+    shape: tuple[int, ...]
+    """Its shape, in the user's axis order."""
+    axes: tuple[int, ...]
+    """Its axes from the slowest to the fastest in memory."""
+
+
+ReadArray = Callable[[Path, StoredArray], np.ndarray]
+"""Gets the array that stands at a path of the snapshot."""
+
+
+def decode_node(node: Json, path: Path, read_array: ReadArray) -> Tree:
+    """The tree that `node` stands for; the inverse of `encode_node`.
+
+    Raises:
+        DamagedError: the node breaks the grammar of `docs/format.md`.
+    """
+    if not isinstance(node, dict):
+        if isinstance(node, list):
+            raise DamagedError(f"{format_path(path)}: a list where a node belongs")
+        return node
+    match node:
+        case {"array": dict(entry)} if len(node) == 1:
+            return _decode_array(entry, path, read_array)
+        case {"key": {"implementation": str(name), "data": dict(entry), **rest}} if len(node) == 1 and not rest:
+            return PRNGKey(name, _decode_array(entry, path, read_array))
+        case {"alias": list(steps)} if len(node) == 1 and steps:
+            return Alias(tuple(_decode_step(step, path) for step in steps))
+        case {"dict": list(pairs)} if len(node) == 1:
+            return _decode_dict(pairs, path, read_array)
+        case {"list": list(nodes)} if len(node) == 1:
+            return [decode_node(child, (*path, at), read_array) for at, child in enumerate(nodes)]
+        case {"tuple": list(nodes)} if len(node) == 1:
+            return tuple(decode_node(child, (*path, at), read_array) for at, child in enumerate(nodes))
+    try:
+        return numbers.decode_plain(node)
+    except DamagedError as error:
+        raise DamagedError(f"{format_path(path)}: {error}") from error
+
+
+def _decode_dict(pairs: list[Json], path: Path, read_array: ReadArray) -> dict[str | int, Tree]:
+    tree: dict[str | int, Tree] = {}
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise DamagedError(f"{format_path(path)}: a dict entry that is no pair")
+        step = _decode_step(pair[0], path)
+        if step in tree:
+            raise DamagedError(f"{format_path((*path, step))}: the key appears twice")
+        tree[step] = decode_node(pair[1], (*path, step), read_array)
+    return tree
+
+
+def _decode_step(node: Json, path: Path) -> str | int:
+    step = numbers.decode_plain(node)
+    if type(step) not in (str, int):
+        raise DamagedError(f"{format_path(path)}: {str(step)[:40]!r} is neither a str nor an int")
+    return step
+
+
+_ARRAY_FIELDS = {"dtype", "shape", "file", "offset", "length", "digest"}
+_ARRAY_OPTIONS = {"axes", "weak_type", "scalar"}
+
+
+def _decode_array(entry: dict[str, Json], path: Path, read_array: ReadArray) -> Array:
+    value = read_array(path, _checked_array(entry, path))
+    return Array(value, weak_type="weak_type" in entry, scalar="scalar" in entry)
+
+
+def _checked_array(entry: dict[str, Json], path: Path) -> StoredArray:
+    where = format_path(path)
+    if not _ARRAY_FIELDS <= entry.keys() <= _ARRAY_FIELDS | _ARRAY_OPTIONS:
+        raise DamagedError(f"{where}: an array entry with the wrong fields {sorted(entry)}")
+    if any(entry.get(flag, True) is not True for flag in ("weak_type", "scalar")):
+        raise DamagedError(f"{where}: weak_type and scalar are true or absent")
+    shape, file = entry["shape"], entry["file"]
+    numbers_ = [entry["offset"], entry["length"], *(shape if isinstance(shape, list) else [-1])]
+    if any(type(number) is not int or number < 0 for number in numbers_) or len(shape) > MAX_AXES:
+        raise DamagedError(f"{where}: shape, offset or length is no natural number")
+    if not isinstance(file, str) or not _is_digest(entry["digest"]) or not isinstance(entry["dtype"], str):
+        raise DamagedError(f"{where}: file, dtype or digest is malformed")
+    dtype = dtypes.dtype_of(entry["dtype"])
+    items = 1
+    for axis in shape:
+        items *= axis
+    if items * dtype.itemsize != entry["length"]:
+        raise DamagedError(f"{where}: {dtype} {shape} does not fill {entry['length']} bytes")
+    axes = entry.get("axes", list(range(len(shape))))
+    if not isinstance(axes, list) or sorted(map(str, axes)) != sorted(map(str, range(len(shape)))):
+        raise DamagedError(f"{where}: axes {axes} are no order of {len(shape)} axes")
+    place = Place(file, entry["offset"], entry["length"], entry["digest"])
+    return StoredArray(place, dtype, tuple(shape), tuple(int(axis) for axis in axes))
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and DIGEST_PATTERN.fullmatch(value) is not None

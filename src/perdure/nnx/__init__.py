@@ -1,0 +1,66 @@
+"""Training with JAX and Flax NNX: networks with explicit state, environments, PPO that resumes bit for bit.
+
+gymnax environments are in `perdure.nnx.envs.gymnax`, which alone needs the `gymnax` extra.
+"""
+
+from perdure.nnx.config import EvalConfig, NetworkConfig, PPOConfig, TrainConfig
+from perdure.nnx.environment import Environment, EnvState
+from perdure.nnx.evaluation import eval_rollout
+from perdure.nnx.gae import gae
+from perdure.nnx.launch import launch_ppo, resume_ppo
+from perdure.nnx.loss import ppo_loss
+from perdure.nnx.networks import (
+    CategoricalSampler,
+    Dense,
+    Flattener,
+    Normalizer,
+    NormalTanhSampler,
+    PPOAdapter,
+    PPONetworkOutput,
+    SamplerOutput,
+    Sequential,
+    StatefulModule,
+    StatefulModuleOutput,
+    make_mlp,
+    make_mlp_actor_critic,
+    make_mlp_layers,
+)
+from perdure.nnx.ppo import ppo_step
+from perdure.nnx.rollout import Transition, unroll_env
+from perdure.nnx.state import TrainingState, new_training_state
+from perdure.nnx.training import TrainResult, train_ppo
+
+__all__ = [
+    "CategoricalSampler",
+    "Dense",
+    "EnvState",
+    "Environment",
+    "EvalConfig",
+    "Flattener",
+    "NetworkConfig",
+    "NormalTanhSampler",
+    "Normalizer",
+    "PPOAdapter",
+    "PPOConfig",
+    "PPONetworkOutput",
+    "SamplerOutput",
+    "Sequential",
+    "StatefulModule",
+    "StatefulModuleOutput",
+    "TrainConfig",
+    "TrainResult",
+    "TrainingState",
+    "Transition",
+    "eval_rollout",
+    "gae",
+    "launch_ppo",
+    "make_mlp",
+    "make_mlp_actor_critic",
+    "make_mlp_layers",
+    "new_training_state",
+    "ppo_loss",
+    "ppo_step",
+    "resume_ppo",
+    "train_ppo",
+    "unroll_env",
+]

@@ -1,0 +1,99 @@
+"""The environment protocol (that of MuJoCo Playground), its state, and the check of an environment."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EnvState:
+    """State of one environment (or, with a leading axis on every leaf, of a batch).
+
+    Any pytree with the attributes `obs`, `done`, `reward`, `info` and `metrics` serves as well; this one is
+    for environments that bring none of their own.
+    """
+
+    data: Any
+    """What the environment alone understands, including every PRNG key it needs to go on."""
+    obs: Any
+    """Observation: an array or a pytree of arrays."""
+    reward: Any
+    """Reward of the last step, float32: a scalar, or a pytree with one leaf a value head."""
+    done: jax.Array
+    """Whether the last step ended the episode, for either reason; bool, or a number that is not 0."""
+    info: dict[str, Any] = field(default_factory=dict)
+    """Side information. `info["truncation"]` is set where `done` is a time limit and not an end of the
+    task."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Scalars to log."""
+
+
+class Environment(Protocol):
+    """One environment, written for a single instance: callers batch it with `jax.vmap`.
+
+    Both methods are pure, traceable and deterministic: all randomness comes from the key given to `reset` and
+    from keys kept in the state. They return states of the same structure, shapes and dtypes. An environment
+    does not reset
+    itself: the state after the last step of an episode is the true final one, so that a truncated episode can
+        be
+    bootstrapped from its last observation; callers reset where `done`.
+
+    Instances are static arguments of compiled functions, and so must be hashable and never change.
+    """
+
+    def reset(self, key: jax.Array, /) -> Any:
+        """The first state of an episode drawn with `key` (a typed PRNG key)."""
+        ...
+
+    def step(self, state: Any, action: Any, /) -> Any:
+        """The state after `action`."""
+        ...
+
+
+def done_of(state: Any) -> jax.Array:
+    """Where the episode is over, bool, of the shape of `state.done`."""
+    return jnp.asarray(state.done).astype(bool)
+
+
+def truncation_of(state: Any) -> jax.Array:
+    """Where the episode is over by truncation only, bool; nowhere, if the environment never says."""
+    done = done_of(state)
+    truncation = state.info.get("truncation")
+    if truncation is None:
+        return jnp.zeros_like(done)
+    return done & jnp.asarray(truncation).astype(bool)
+
+
+def check_environment(env: Environment, state: Any, actions: Any) -> None:
+    """Check that a step keeps the structure, shapes and dtypes of a state (without running it).
+
+    Args:
+        env: The environment.
+        state: A batch of its states.
+        actions: Shapes and dtypes of a batch of actions.
+
+    Raises:
+        TypeError: If it does not; every differing leaf is named.
+    """
+    after = jax.eval_shape(jax.vmap(env.step), state, actions)
+    before = jax.eval_shape(lambda: state)
+    expected, found = _leaf_types(before), _leaf_types(after)
+    differences = [
+        f"  {path}: {expected.get(path, 'absent')} after reset, {found.get(path, 'absent')} after step"
+        for path in sorted(expected.keys() | found.keys())
+        if expected.get(path) != found.get(path)
+    ]
+    if differences:
+        listing = "\n".join(differences)
+        raise TypeError(
+            f"{type(env).__name__}: reset and step return states of different types:\n{listing}\n"
+            "Make both return the same leaves, shapes and dtypes (cast with .astype, fill info with zeros)."
+        )
+
+
+def _leaf_types(tree: Any) -> dict[str, str]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): f"{x.dtype}{list(x.shape)}" for path, x in leaves}

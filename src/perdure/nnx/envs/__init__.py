@@ -1,0 +1,1 @@
+"""Adapters that make environments of other libraries speak the environment protocol; imported one by one."""

@@ -1,0 +1,115 @@
+"""Starting and resuming PPO runs from plain values: what `perdure train ppo` and `perdure resume` do."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from flax import nnx
+
+from perdure import Every, Run
+from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping
+from perdure.nnx.environment import Environment
+from perdure.nnx.networks.containers import Sequential
+from perdure.nnx.networks.factories import make_mlp_actor_critic
+from perdure.nnx.networks.layers import Flattener
+from perdure.nnx.networks.types import StatefulModule
+from perdure.nnx.training import FREE, LogFn, TrainResult, train_ppo
+
+Mode = Literal["auto", "new", "resume"]
+
+
+def launch_ppo(
+    env_id: str,
+    config: TrainConfig,
+    run_directory: str | Path,
+    *,
+    networks: NetworkConfig | None = None,
+    mode: Mode = "auto",
+    checkpoint_every: Every | None = None,
+    log_fn: LogFn | None = None,
+) -> TrainResult:
+    """Train an actor-critic of dense layers on a gymnax environment, in a run.
+
+    Args:
+        env_id: gymnax's name of the environment.
+        config: The training.
+        run_directory: The run's directory.
+        networks: The networks; their defaults if None.
+        mode: `new` and `resume` insist on a fresh or an existing run, `auto` takes either.
+        checkpoint_every: The cadence of checkpoints; every `config.checkpoint_every_steps` if None.
+        log_fn: As in `train_ppo`.
+
+    Raises:
+        ValueError: If there is no such environment, or an option is refused.
+        perdure.PerdureError: What opening or restoring the run raises.
+    """
+    network_config = networks or NetworkConfig()
+    env, policy = build(env_id, network_config, seed=config.seed)
+    settings = {
+        "env_id": env_id,
+        "networks": dataclasses.asdict(network_config),
+        **dataclasses.asdict(config),
+    }
+    opened = Run(
+        run_directory,
+        config=settings,
+        horizon="ppo.total_steps",
+        free=FREE,
+        every=checkpoint_every or Every(env_steps=config.checkpoint_every_steps),
+        launch={"kind": "trainer", "name": "ppo", "config": settings},
+        mode=mode,
+    )
+    with opened as run:
+        return train_ppo(env, policy, config, log_fn=log_fn, run=run)
+
+
+def resume_ppo(
+    record: Mapping[str, Any],
+    run_directory: str | Path,
+    *,
+    checkpoint_every: Every | None = None,
+    log_fn: LogFn | None = None,
+) -> TrainResult:
+    """Go on with a run that `launch_ppo` started.
+
+    Args:
+        record: The run's launch record.
+        run_directory: The run's directory.
+        checkpoint_every: As in `launch_ppo`; the cadence is no part of the record.
+        log_fn: As in `train_ppo`.
+
+    Raises:
+        ValueError: If the record is of another trainer, or of another version's.
+        perdure.PerdureError: What opening or restoring the run raises.
+    """
+    if (record.get("kind"), record.get("name")) != ("trainer", "ppo"):
+        raise ValueError(
+            f"not a launch record of the trainer ppo: its kind is {record.get('kind')!r}, "
+            f"its name {record.get('name')!r}."
+        )
+    settings = dict(record["config"])
+    return launch_ppo(
+        settings.pop("env_id"),
+        networks=from_mapping(NetworkConfig, settings.pop("networks")),
+        config=from_mapping(TrainConfig, settings),
+        run_directory=run_directory,
+        mode="resume",
+        checkpoint_every=checkpoint_every,
+        log_fn=log_fn,
+    )
+
+
+def build(env_id: str, config: NetworkConfig, *, seed: int) -> tuple[Environment, StatefulModule]:
+    """The environment, and networks of its sizes with parameters drawn from `seed`."""
+    from perdure.nnx.envs.gymnax import GymnaxEnvironment
+
+    env = GymnaxEnvironment(env_id)
+    networks = make_mlp_actor_critic(
+        env.obs_size,
+        env.action.size,
+        rngs=nnx.Rngs(seed),
+        action_kind=env.action.kind,
+        **dataclasses.asdict(config),
+    )
+    return env, networks if len(env.obs_shape) == 1 else Sequential([Flattener(), networks])

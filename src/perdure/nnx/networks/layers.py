@@ -1,0 +1,67 @@
+"""Layers without carry: a dense layer and a flattener."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from perdure.nnx.networks.types import StatefulModule, StatefulModuleOutput
+
+Initializer = Callable[[jax.Array, tuple[int, ...]], jax.Array]
+Activation = Callable[[jax.Array], jax.Array]
+
+default_kernel_init: Initializer = nnx.initializers.lecun_normal()
+
+
+class Dense(StatefulModule):
+    """An affine map of the last axis, followed by an activation."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        rngs: nnx.Rngs,
+        *,
+        activation: Activation | None = None,
+        kernel_init: Initializer = default_kernel_init,
+    ) -> None:
+        """Draw the kernel; the bias starts at zero.
+
+        Args:
+            in_features: Size of the input's last axis.
+            out_features: Size of the output's last axis.
+            rngs: Its `params` stream seeds the kernel.
+            activation: Applied to the result, if given.
+            kernel_init: Called with a key and the shape `(in_features, out_features)`.
+        """
+        self.in_features = in_features
+        self.out_features = out_features
+        self.kernel = nnx.Param(kernel_init(rngs.params(), (in_features, out_features)))
+        self.bias = nnx.Param(jnp.zeros((out_features,)))
+        self.activation = activation
+
+    def __call__(self, module_state: Any, obs: jax.Array, rollout_extras: Any = None) -> StatefulModuleOutput:
+        """Map float32 `[B, in_features]` to `[B, out_features]`.
+
+        Raises:
+            ValueError: If the input has another size.
+        """
+        del rollout_extras
+        if obs.shape[-1] != self.in_features:
+            raise ValueError(
+                f"Dense({self.in_features}, {self.out_features}) got an input of shape {obs.shape}, whose "
+                f"last axis is not {self.in_features}. Build the network for this environment's sizes."
+            )
+        result = obs @ self.kernel[...] + self.bias[...]
+        return StatefulModuleOutput(module_state, result if self.activation is None else self.activation(result))
+
+
+class Flattener(StatefulModule):
+    """Joins all axes but the first: `[B, ...]` to `[B, n]`."""
+
+    def __call__(self, module_state: Any, obs: jax.Array, rollout_extras: Any = None) -> StatefulModuleOutput:
+        """Flatten each row."""
+        del rollout_extras
+        return StatefulModuleOutput(module_state, obs.reshape((obs.shape[0], -1)))

@@ -1,0 +1,132 @@
+"""One iteration of PPO: a rollout, several epochs of minibatches, one compiled function."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from perdure.nnx.config import PPOConfig
+from perdure.nnx.environment import Environment
+from perdure.nnx.loss import Metrics, ppo_loss
+from perdure.nnx.networks.types import StatefulModule
+from perdure.nnx.rollout import Transition, unroll_env
+from perdure.nnx.state import Arrays, Structure, TrainingState, join_state, split_state
+
+
+def ppo_step(env: Environment, training_state: TrainingState, config: PPOConfig) -> tuple[TrainingState, Metrics]:
+    """One iteration of PPO (arXiv:1707.06347).
+
+    Args:
+        env: The environment.
+        training_state: The state to start from; its networks and optimizer are changed in place.
+        config: The hyper-parameters; those of the optimizer are the optimizer's own.
+
+    Returns:
+        The state after it, and metrics as scalar arrays, which may still be under computation.
+    """
+    structure, arrays = split_state(training_state)
+    arrays, metrics = iterate(env, structure, config, arrays)
+    steps_taken = training_state.steps_taken + config.steps_per_iteration
+    return join_state(training_state, arrays, steps_taken), metrics
+
+
+def iterate(env: Environment, structure: Structure, config: PPOConfig, arrays: Arrays) -> tuple[Arrays, Metrics]:
+    """One iteration on arrays, which are donated: the caller must not use them again.
+
+    Compiled once per environment, structure, configuration and shapes; the horizon is no part of it.
+    """
+    timeless = dataclasses.replace(config, total_steps=config.steps_per_iteration)
+    return _iterate(env, structure, timeless, arrays)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
+def _iterate(env: Environment, structure: Structure, config: PPOConfig, arrays: Arrays) -> tuple[Arrays, Metrics]:
+    rng_key, reset_key, shuffle_key = jax.random.split(arrays.rng_key, 3)
+    networks = nnx.merge(structure.networks, arrays.params, arrays.rest)
+    optimizer = nnx.merge(structure.optimizer, arrays.optimizer)
+    network_states, env_states, rollout = unroll_env(
+        env, arrays.env_states, networks, arrays.network_states, config.rollout_length, reset_key
+    )
+    metrics = update(networks, optimizer, arrays.network_states, rollout, shuffle_key, config)
+    networks.update_statistics(rollout.rollout_extras)
+    _, params, rest = nnx.split(networks, nnx.Param, ...)
+    after = Arrays(params, rest, nnx.state(optimizer), network_states, env_states, rng_key)
+    return after, metrics | rollout_metrics(rollout)
+
+
+def update(
+    networks: StatefulModule,
+    optimizer: nnx.Optimizer[Any],
+    network_states: Any,
+    rollout: Transition,
+    shuffle_key: jax.Array,
+    config: PPOConfig,
+) -> Metrics:
+    """All epochs and minibatches of one iteration, in place; traceable.
+
+    Args:
+        networks: To train.
+        optimizer: To train them with.
+        network_states: Carries at the rollout's start, leading axis `n_envs`.
+        rollout: Leading axes `[rollout_length, n_envs]`.
+        shuffle_key: Deals the environments to minibatches, anew each epoch.
+        config: The hyper-parameters.
+
+    Returns:
+        Metrics, averaged over the updates.
+    """
+    network_graph, params, rest = nnx.split(networks, nnx.Param, ...)
+    optimizer_graph, optimizer_state = nnx.split(optimizer)
+
+    def one(carry: tuple[Any, Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any, Any], Metrics]:
+        params, rest, optimizer_state = carry
+        minibatch = jax.tree.map(lambda leaf: leaf[:, rows], rollout)
+        carries = jax.tree.map(lambda leaf: leaf[rows], network_states)
+
+        def loss(params: nnx.State) -> tuple[jax.Array, tuple[Metrics, nnx.State]]:
+            trained = nnx.merge(network_graph, params, rest, copy=True)
+            value, metrics = ppo_loss(trained, carries, minibatch, config)
+            return value, (metrics, nnx.state(trained, nnx.Not(nnx.Param)))
+
+        gradients, (metrics, rest) = jax.grad(loss, has_aux=True)(params)
+        trained = nnx.merge(network_graph, params, rest)
+        optimizing = nnx.merge(optimizer_graph, optimizer_state)
+        optimizing.update(trained, gradients)
+        metrics["losses/gradient_norm"] = optax.global_norm(gradients)
+        _, params, rest = nnx.split(trained, nnx.Param, ...)
+        return (params, rest, nnx.state(optimizing)), metrics
+
+    rows = minibatch_rows(shuffle_key, config)
+    (params, rest, optimizer_state), metrics = jax.lax.scan(one, (params, rest, optimizer_state), rows)
+    nnx.update(networks, params, rest)
+    nnx.update(optimizer, optimizer_state)
+    return jax.tree.map(jnp.mean, metrics)
+
+
+def minibatch_rows(shuffle_key: jax.Array, config: PPOConfig) -> jax.Array:
+    """Which environments each update sees: int32 `[n_epochs * n_minibatches, n_envs / n_minibatches]`.
+
+    Each epoch deals every environment once.
+    """
+    keys = jax.random.split(shuffle_key, config.n_epochs)
+    permutations = jax.vmap(lambda key: jax.random.permutation(key, config.n_envs))(keys)
+    return permutations.reshape((config.n_epochs * config.n_minibatches, -1))
+
+
+def rollout_metrics(rollout: Transition) -> Metrics:
+    """What happened in the environments, averaged or counted over one rollout."""
+    rewards = jax.tree_util.tree_leaves_with_path(rollout.rewards)
+    means = {
+        "/".join(
+            [
+                "rollout/reward_mean",
+                *([jax.tree_util.keystr(path, simple=True, separator="/")] if path else []),
+            ]
+        ): (jnp.mean(reward))
+        for path, reward in rewards
+    }
+    return means | {"rollout/episodes_ended": jnp.sum(rollout.done, dtype=jnp.int32)}

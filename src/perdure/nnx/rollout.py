@@ -1,0 +1,144 @@
+"""Collecting experience: a batch of environments and a network stepped together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from perdure.nnx.environment import Environment, done_of, truncation_of
+from perdure.nnx.networks.types import PPONetworkOutput, StatefulModule
+from perdure.nnx.trees import same_structure, select, strong
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Transition:
+    """One step of a batch of environments; after a rollout, leaves have leading axes `[T, B]`."""
+
+    obs: Any
+    """What the network saw."""
+    loglikelihoods: Any
+    """Log-likelihood of what it did, as in `PPONetworkOutput`."""
+    rewards: Any
+    """What it got."""
+    done: jax.Array
+    """Whether that ended the episode, for either reason; bool."""
+    bootstrap_values: Any
+    """Estimated return after the step, of the structure of `rewards`, by the network that acted. Set where
+    the data ends but the task does not: at a truncation (from the final observation) and at the rollout's
+    last step. Elsewhere 0, which is right where the task ended, and unused where the next step follows."""
+    rollout_extras: Any
+    """What the network needs to repeat the step."""
+
+
+def unroll_env(
+    env: Environment,
+    env_states: Any,
+    networks: StatefulModule,
+    network_states: Any,
+    rollout_length: int,
+    reset_key: jax.Array,
+) -> tuple[Any, Any, Transition]:
+    """Step `B` environments `rollout_length` times, and start a new episode wherever one ends.
+
+    Traceable. The networks' random streams advance in place; nothing else about them changes.
+
+    Args:
+        env: Written for one instance.
+        env_states: Their states, leading axis `B`.
+        networks: Called once a step on the whole batch.
+        network_states: Their carries, leading axis `B`.
+        rollout_length: Number of steps `T`.
+        reset_key: Seeds the new episodes.
+
+    Returns:
+        Network states, environment states, and the transitions `[T, B]`.
+
+    Raises:
+        ValueError: If the value estimates do not have the structure of the rewards.
+    """
+    graphdef, params, rest = nnx.split(networks, nnx.Param, ...)
+
+    def step(carry: tuple[Any, Any, Any], time: jax.Array) -> tuple[tuple[Any, Any, Any], Transition]:
+        variables, carries, states = carry
+        acting = nnx.merge(graphdef, params, variables, copy=True)
+        carries, states, transition = _step(env, states, acting, carries, jax.random.fold_in(reset_key, time))
+        return (nnx.state(acting, nnx.Not(nnx.Param)), carries, states), transition
+
+    carry = (rest, network_states, env_states)
+    (rest, network_states, env_states), transitions = jax.lax.scan(step, carry, jnp.arange(rollout_length))
+    nnx.update(networks, rest)
+    last_values = _values(networks, network_states, env_states.obs)
+    return network_states, env_states, _bootstrap_at_the_end(transitions, last_values)
+
+
+def _step(
+    env: Environment, env_states: Any, networks: StatefulModule, network_states: Any, reset_key: jax.Array
+) -> tuple[Any, Any, Transition]:
+    result = networks(network_states, env_states.obs)
+    output: PPONetworkOutput = result.output
+    after = strong(jax.vmap(env.step)(env_states, output.actions))
+    done = done_of(after)
+    _check_value_heads(output.value_estimates, after.reward)
+    transition = Transition(
+        obs=env_states.obs,
+        loglikelihoods=output.loglikelihoods,
+        rewards=after.reward,
+        done=done,
+        bootstrap_values=_values_where_truncated(networks, result.next_state, after),
+        rollout_extras=result.rollout_extras,
+    )
+    network_states = reset_carries(networks, done, strong(result.next_state))
+    return network_states, _reset_where_done(env, after, done, reset_key), transition
+
+
+def reset_carries(networks: StatefulModule, done: jax.Array, network_states: Any) -> Any:
+    """Carries of the next step: fresh where an episode ended; leaves `[B, ...]`, `done` bool `[B]`."""
+    if not jax.tree.leaves(network_states):
+        return network_states
+    return select(done, jax.vmap(networks.reset_state)(network_states), network_states)
+
+
+def _reset_where_done(env: Environment, states: Any, done: jax.Array, reset_key: jax.Array) -> Any:
+    """States of the next step. Skips the reset while no episode ends: it can cost more than a step."""
+
+    def reset(states: Any) -> Any:
+        fresh = jax.vmap(env.reset)(jax.random.split(reset_key, done.shape[0]))
+        return select(done, strong(fresh), states)
+
+    return jax.lax.cond(done.any(), reset, lambda states: states, states)
+
+
+def _values_where_truncated(networks: StatefulModule, network_states: Any, states: Any) -> Any:
+    truncated = truncation_of(states)
+    zeros = jax.tree.map(jnp.zeros_like, states.reward)
+
+    def evaluate() -> Any:
+        return select(truncated, _values(networks, network_states, states.obs), zeros)
+
+    return jax.lax.cond(truncated.any(), evaluate, lambda: zeros)
+
+
+def _values(networks: StatefulModule, network_states: Any, obs: Any) -> Any:
+    """Value estimates by a copy of the networks, so that no random stream of theirs advances."""
+    return nnx.clone(networks)(network_states, obs).output.value_estimates
+
+
+def _bootstrap_at_the_end(transitions: Transition, last_values: Any) -> Transition:
+    done = transitions.done[-1]
+
+    def fill(bootstrap: jax.Array, last: jax.Array) -> jax.Array:
+        return bootstrap.at[-1].set(jnp.where(done, bootstrap[-1], last))
+
+    values = jax.tree.map(fill, transitions.bootstrap_values, last_values)
+    return Transition(**{**vars(transitions), "bootstrap_values": values})
+
+
+def _check_value_heads(values: Any, rewards: Any) -> None:
+    if not same_structure(values, rewards):
+        raise ValueError(
+            f"the critic estimates {jax.tree.structure(values)}, but the environment's reward is "
+            f"{jax.tree.structure(rewards)}. Give the network one value head a reward, in the same pytree."
+        )

@@ -1,0 +1,156 @@
+"""The state of a training, as its user sees it (live objects) and as compiled functions see it (arrays)."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from flax import nnx
+
+from perdure.nnx.environment import Environment, check_environment
+from perdure.nnx.networks.types import StatefulModule
+from perdure.nnx.trees import strong
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Everything a training consists of between two iterations.
+
+    The networks and the optimizer are live objects and change in place as training goes on; the rest are
+    values.
+    """
+
+    networks: StatefulModule
+    """Actor and critic, with normaliser and random streams."""
+    network_states: Any
+    """Carries of the networks, leading axis `n_envs`; without leaves for a network without carry."""
+    env_states: Any
+    """States of the environments in mid-episode, leading axis `n_envs`."""
+    optimizer: nnx.Optimizer[Any]
+    """The optimizer of the networks' parameters."""
+    rng_key: jax.Array
+    """Typed key from which resets and minibatches are drawn; actions are drawn from the networks' own
+    streams."""
+    steps_taken: int
+    """Env-steps taken, exact."""
+
+
+class Arrays(NamedTuple):
+    """A `TrainingState` without its objects: a pytree that compiled functions take, donated, and return."""
+
+    params: nnx.State
+    """Trainable variables."""
+    rest: nnx.State
+    """All other variables of the networks: statistics, random streams."""
+    optimizer: nnx.State
+    """Variables of the optimizer."""
+    network_states: Any
+    """As in `TrainingState`."""
+    env_states: Any
+    """As in `TrainingState`."""
+    rng_key: jax.Array
+    """As in `TrainingState`."""
+
+
+class Structure(NamedTuple):
+    """What `Arrays` lacks to become objects again; hashable, and static in compiled functions."""
+
+    networks: nnx.GraphDef[Any]
+    """Structure of the networks."""
+    optimizer: nnx.GraphDef[Any]
+    """Structure of the optimizer."""
+
+
+def new_training_state(
+    env: Environment,
+    networks: StatefulModule,
+    n_envs: int,
+    seed: int,
+    learning_rate: float,
+    gradient_clipping: float | None = None,
+    weight_decay: float | None = None,
+) -> TrainingState:
+    """A state in which nothing has been learned yet.
+
+    Args:
+        env: Reset `n_envs` times.
+        networks: Used as they are, and put into training mode.
+        n_envs: Size of the batch.
+        seed: Seeds the environments and the key of the training.
+        learning_rate: Adam's step size.
+        gradient_clipping: Global norm at which gradients are clipped, or None.
+        weight_decay: AdamW's weight decay, or None for Adam.
+
+    Raises:
+        TypeError: If the environment's steps and resets differ in type.
+    """
+    networks.train()
+    reset_key, rng_key = jax.random.split(training_key(seed))
+    env_states = _reset_all(env, jax.random.split(reset_key, n_envs))
+    network_states = strong(networks.initialize_state(n_envs))
+    outputs = nnx.eval_shape(lambda nets: nets(network_states, env_states.obs).output, networks)
+    check_environment(env, env_states, outputs.actions)
+    return TrainingState(
+        networks=networks,
+        network_states=network_states,
+        env_states=env_states,
+        optimizer=nnx.Optimizer(
+            networks, make_optimizer(learning_rate, gradient_clipping, weight_decay), wrt=nnx.Param
+        ),
+        rng_key=rng_key,
+        steps_taken=0,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def make_optimizer(
+    learning_rate: float, gradient_clipping: float | None, weight_decay: float | None
+) -> optax.GradientTransformation:
+    """Adam (AdamW with a weight decay), after clipping by the global norm where one is given.
+
+    Cached, because optax compares by identity: equal hyper-parameters then share one compiled training step.
+    """
+    adam = optax.adam(learning_rate) if weight_decay is None else optax.adamw(learning_rate, weight_decay=weight_decay)
+    return adam if gradient_clipping is None else optax.chain(optax.clip_by_global_norm(gradient_clipping), adam)
+
+
+def split_state(state: TrainingState) -> tuple[Structure, Arrays]:
+    """Take a state apart; the arrays are copies, so that donating them leaves the state's own alone."""
+    networks, params, rest = nnx.split(state.networks, nnx.Param, ...)
+    optimizer, optimizer_state = nnx.split(state.optimizer)
+    arrays = Arrays(params, rest, optimizer_state, state.network_states, state.env_states, state.rng_key)
+    return Structure(networks, optimizer), jax.tree.map(lambda leaf: leaf.copy(), arrays)
+
+
+def join_state(state: TrainingState, arrays: Arrays, steps_taken: int) -> TrainingState:
+    """Write arrays back into the objects of `state`, and return a state with them and the other values."""
+    nnx.update(state.networks, arrays.params, arrays.rest)
+    nnx.update(state.optimizer, arrays.optimizer)
+    return TrainingState(
+        networks=state.networks,
+        network_states=arrays.network_states,
+        env_states=arrays.env_states,
+        optimizer=state.optimizer,
+        rng_key=arrays.rng_key,
+        steps_taken=steps_taken,
+    )
+
+
+def training_key(seed: int) -> jax.Array:
+    """The key from which all of the training's own randomness descends."""
+    return jax.random.fold_in(jax.random.key(seed), 0)
+
+
+def evaluation_key(seed: int, env_steps: int) -> jax.Array:
+    """The key of the evaluation after `env_steps`; it has no other relative than the seed.
+
+    A pure function of seed and step, so that evaluating more often, or not at all, changes no training.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    return jax.random.fold_in(jax.random.fold_in(key, env_steps >> 32), env_steps & 0xFFFF_FFFF)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset_all(env: Environment, keys: jax.Array) -> Any:
+    return strong(jax.vmap(env.reset)(keys))

@@ -1,0 +1,1 @@
+"""A run's directory over time: cadence, lock, lineage, metrics, resuming from the newest intact checkpoint."""

@@ -1,0 +1,100 @@
+"""The layout of a run's directory, and small files written durably."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from perdure.store.local import LocalStore
+
+_STEP_NAME = re.compile(r"step_(\d{10,})")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where everything of a run stands."""
+
+    path: Path
+    """The run's directory, absolute."""
+
+    @property
+    def record(self) -> Path:
+        """Who the run is."""
+        return self.path / "run.json"
+
+    @property
+    def lineage(self) -> Path:
+        """What happened."""
+        return self.path / "lineage.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """Deterministic values, one row a boundary."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def timings(self) -> Path:
+        """Durations and sizes, never compared."""
+        return self.path / "timings.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one writer."""
+        return self.path / ".writer.lock"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One directory a checkpoint."""
+        return self.path / "checkpoints"
+
+    @property
+    def damaged(self) -> Path:
+        """Checkpoints that a resume stepped back from."""
+        return self.path / "damaged"
+
+    def store(self) -> LocalStore:
+        """The store of its checkpoints."""
+        return LocalStore(self.checkpoints, self.damaged)
+
+
+def open_directory(path: str | os.PathLike[str]) -> RunDirectory:
+    """The directory at `path`, made absolute now, so that a later chdir changes nothing."""
+    return RunDirectory(Path(path).expanduser().absolute())
+
+
+def step_name(env_steps: int) -> str:
+    """A checkpoint's name in a run."""
+    return f"step_{env_steps:010d}"
+
+
+def steps_of(name: str) -> int | None:
+    """The steps in a checkpoint's name; None if it is not one that `step_name` makes."""
+    match = _STEP_NAME.fullmatch(name)
+    return int(match[1]) if match and step_name(int(match[1])) == name else None
+
+
+def newest_first(names: list[str]) -> Iterator[str]:
+    """The names of checkpoints among `names`, from the greatest step down."""
+    by_steps = {steps_of(name): name for name in names}
+    return (by_steps[steps] for steps in sorted((steps for steps in by_steps if steps is not None), reverse=True))
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replaces a small file: after a crash it holds the old content or the new."""
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes a directory's entries durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,75 @@
+"""The run's record, `run.json`: who it is, how it was launched, what it must stay the same in."""
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perdure.errors import DamagedError, NoRunError
+from perdure.format import canonical
+from perdure.format.digests import digest_of
+from perdure.format.manifest import decode_contract, encode_contract
+from perdure.runs.directory import write_durably
+
+VERSION = 0
+_FIELDS = frozenset({"run_id", "created", "launch", "contract", "versions", "version"})
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What `run.json` holds. Written once, when the run begins."""
+
+    run_id: str
+    """Random, 32 hex digits."""
+    created: str
+    """Wall-clock time, ISO 8601 in UTC."""
+    launch: Mapping[str, Any]
+    """`{kind: trainer, name, config}` or `{kind: script, argv, cwd}`."""
+    contract: Mapping[str, Mapping[str, Any]]
+    """What a resume is compared with."""
+    versions: Mapping[str, str]
+    """Of Python and of the libraries that were loaded."""
+
+
+def new_record(
+    launch: Mapping[str, Any] | None, contract: Mapping[str, Mapping[str, Any]], versions: Mapping[str, str]
+) -> RunRecord:
+    """The record of a run that begins now; its id is drawn from the operating system."""
+    created = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return RunRecord(secrets.token_hex(16), created, launch or _this_script(), contract, versions)
+
+
+def _this_script() -> dict[str, Any]:
+    return {"kind": "script", "argv": [sys.executable, *sys.orig_argv[1:]], "cwd": os.getcwd()}  # noqa: PTH109
+
+
+def write_record(path: Path, record: RunRecord) -> None:
+    """Writes the record durably, with its own digest."""
+    document = {**vars(record), "contract": encode_contract(record.contract), "version": VERSION}
+    write_durably(path, canonical.encode({**document, "digest": digest_of(canonical.encode(document))}))
+
+
+def read_record(path: Path) -> RunRecord:
+    """The record at `path`.
+
+    Raises:
+        NoRunError: there is none: the directory is missing, or is no run.
+        DamagedError: it is not what was written.
+    """
+    if not path.parent.is_dir():
+        raise NoRunError(f"{path.parent}: no such directory. Check the spelling; `perdure ls` lists runs.")
+    if not path.exists():
+        raise NoRunError(f"{path.parent}: not a run (no {path.name} in it). Check the spelling.")
+    document = canonical.decode(path.read_bytes(), str(path))
+    digest = document.pop("digest", None) if isinstance(document, dict) else None
+    if digest is None or digest != digest_of(canonical.encode(document)):
+        message = f"{path}: its digest does not match its text. The checkpoints can still be read with perdure.read."
+        raise DamagedError(message)
+    if document.get("version") != VERSION or document.keys() != _FIELDS:
+        raise DamagedError(f"{path}: version {document.get('version')}; this perdure reads {VERSION}.")
+    del document["version"]
+    return RunRecord(**{**document, "contract": decode_contract(document["contract"], str(path))})

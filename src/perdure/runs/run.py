@@ -1,0 +1,378 @@
+"""`Run`: what a training script talks to."""
+
+import logging
+import operator
+import os
+import time
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Literal, Self
+
+from perdure.adapters.adapter import Adapter
+from perdure.adapters.process_rng import NAME as PROCESS_RNG
+from perdure.adapters.process_rng import ProcessRng
+from perdure.adapters.resolve import Resolver
+from perdure.checkpoint.capture import Counters, capture, check_names
+from perdure.checkpoint.restore import Restored, restore
+from perdure.checkpoint.save import About, Saved, save
+from perdure.contract.comparison import compare
+from perdure.contract.config import contract_of
+from perdure.errors import ContractError, ForgottenValueError, UsageError
+from perdure.runs.arithmetic import arithmetic, changes
+from perdure.runs.begin import Beginning, decide
+from perdure.runs.cadence import Every
+from perdure.runs.directory import open_directory, step_name
+from perdure.runs.journal import Journal
+from perdure.runs.loading import Found, newest_intact
+from perdure.runs.lock import WriterLock, acquire
+from perdure.runs.metrics import read_metrics
+from perdure.runs.record import RunRecord, new_record, read_record, write_record
+
+Mode = Literal["auto", "new", "resume"]
+
+RESERVED_NAMES = frozenset({"env_steps", "updates", "metrics", PROCESS_RNG})
+
+_log = logging.getLogger("perdure")
+
+
+class Run:
+    """One training run: a directory, and the objects whose state it keeps.
+
+    ```python
+    run = perdure.Run("runs/x", config=args, horizon="total_timesteps")
+    s = run.restore(agent=agent, rng=rng, next_obs=next_obs, global_step=0)
+    next_obs, global_step = s.next_obs, s.global_step
+    while global_step < args.total_timesteps:
+        ...
+        run.boundary(env_steps=global_step, next_obs=next_obs, global_step=global_step)
+    run.finish()
+    ```
+
+    Live objects (modules, optimizers, generators, anything with `state_dict`) are remembered and restored in
+    place. Values (numbers, arrays, JAX trees) are handed in again at each boundary. The global random number
+    generators of Python and NumPy are always part of the state.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        config: Any = None,
+        horizon: str | int | None = None,
+        free: Sequence[str] = (),
+        every: Every = Every(minutes=10),  # noqa: B008 - a frozen value
+        mode: Mode = "auto",
+        adapters: Sequence[tuple[type, Adapter]] = (),
+        launch: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Prepares a run; the disk is not touched before `restore`.
+
+        Args:
+            directory: the run's directory, made absolute now.
+            config: all hyper-parameters; a resume compares every one that is not free.
+            horizon: the dotted key of `config` that names the total of environment steps, or that number. The
+                boundary at or past it is always saved.
+            free: patterns of keys that may change at a resume (`track`, `wandb_*`).
+            every: when boundaries are saved.
+            mode: `auto` resumes where there is something to resume; `new` and `resume` insist.
+            adapters: the user's own: (class, adapter).
+            launch: how `perdure resume` starts this run again; default: this script's command line.
+
+        Raises:
+            UsageError: an argument cannot be right.
+        """
+        self._directory = open_directory(directory)
+        self._contract = contract_of(config, horizon=horizon if isinstance(horizon, str) else None, free=free)
+        self._horizon = _horizon_steps(horizon, self._contract)
+        self._every = every
+        self._mode = _mode(mode)
+        self._resolver = Resolver(adapters)
+        self._launch = launch
+        self._lock: WriterLock | None = None
+        self._journal: Journal | None = None
+        self._record: RunRecord | None = None
+        self._live: dict[str, Any] = {}
+        self._values: frozenset[str] = frozenset()
+        self._counters = Counters()
+        self._committed: Counters | None = None
+        self._committed_at = 0.0
+        self._parent: str | None = None
+        self.resumed = False
+        """Whether `restore` found a checkpoint to go on from."""
+        self.notices: list[str] = []
+        """What `restore` had to say: damage it stepped back from, rows it cut, changed libraries."""
+
+    @property
+    def directory(self) -> str:
+        """The run's directory, absolute."""
+        return str(self._directory.path)
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps at the last boundary."""
+        return self._counters.env_steps
+
+    @property
+    def updates(self) -> int:
+        """Policy updates at the last boundary."""
+        return self._counters.updates
+
+    @property
+    def boundary_number(self) -> int:
+        """Number of the last boundary; 0 after a fresh `restore`."""
+        return self._counters.boundary
+
+    @property
+    def horizon(self) -> int | None:
+        """Total of environment steps, if it is known."""
+        return self._horizon
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last boundary stands at or past the horizon."""
+        return self._horizon is not None and self._counters.env_steps >= self._horizon
+
+    def metrics_rows(self) -> list[dict[str, Any]]:
+        """The metric rows so far, one a boundary, with `boundary`, `env_steps` and `updates`."""
+        return read_metrics(self._directory.metrics)
+
+    def restore(self, *, env_steps: int = 0, **components: Any) -> SimpleNamespace:
+        """Begins the run or resumes it: the newest intact checkpoint goes into `components`, or nothing does.
+
+        Order of a resume: lock, verify, contract, check all, apply, random number generators, capture again.
+
+        Args:
+            env_steps: where a fresh run starts counting.
+            **components: everything that must survive, by name.
+
+        Returns:
+            The components by name: live objects themselves, values new; and `env_steps`, `updates`.
+
+        Raises:
+            LockedError: the run is open elsewhere.
+            NothingToLoadError: `mode="resume"` and nothing there, or every checkpoint is damaged.
+            ContractError: configuration, seed or structure differ; nothing was changed.
+            RestoreError: applying failed; the state from before was put back.
+            UsageError: reserved or impossible names, or `restore` called twice.
+        """
+        if self._journal is not None:
+            raise UsageError("restore: this Run was restored already; make a new Run to go back.")
+        check_names(components)
+        reserved = RESERVED_NAMES & components.keys()
+        if reserved:
+            raise UsageError(f"restore: the names {sorted(reserved)} are reserved; choose others.")
+        targets = {**components, PROCESS_RNG: ProcessRng()}
+        beginning = decide(self._directory, self._mode)
+        self._directory.path.mkdir(parents=True, exist_ok=True)
+        self._lock = acquire(self._directory.lock)
+        try:
+            restored = self._open(beginning, targets, Counters(env_steps=operator.index(env_steps)))
+        except BaseException:
+            self.close()
+            raise
+        objects = {name: restored.objects[name] for name in components}
+        return SimpleNamespace(**objects, env_steps=self.env_steps, updates=self.updates)
+
+    def _open(self, beginning: Beginning, targets: dict[str, Any], start: Counters) -> Restored:
+        restored = self._resume(targets) if beginning.resumes else self._begin(beginning, targets, start)
+        self._values = restored.values
+        self._live = {name: obj for name, obj in restored.objects.items() if name not in restored.values}
+        return restored
+
+    def _begin(self, beginning: Beginning, targets: dict[str, Any], start: Counters) -> Restored:
+        captured = capture(targets, self._resolver, start)
+        self._record = new_record(self._launch, self._contract, arithmetic())
+        write_record(self._directory.record, self._record)
+        self._journal = Journal(self._directory)
+        if beginning.notice:
+            self._notice(beginning.notice)
+        self._journal.lineage.append("started", run_id=self._record.run_id)
+        self._note_leftovers()
+        self._counters = start
+        self._journal.metrics.cut_back(None)
+        self._save(targets)
+        return Restored(targets, captured.values)
+
+    def _resume(self, targets: dict[str, Any]) -> Restored:
+        self._record = read_record(self._directory.record)
+        found = newest_intact(self._directory.store(), self.directory, self._record.run_id)
+        place = f"{self.directory}, {found.opened.name}"
+        findings = compare(self._record.contract, self._contract)
+        if findings:
+            raise ContractError(f"{place}: the configuration is not the run's", findings)
+        restored = restore(found.opened.snapshot, targets, self._resolver, place)
+        self._go_on_from(found)
+        return restored
+
+    def _go_on_from(self, found: Found) -> None:
+        snapshot, manifest = found.opened.snapshot, found.opened.manifest
+        self._journal = Journal(self._directory)
+        cut = self._journal.metrics.cut_back(manifest.metrics)
+        moved = {name: self._directory.store().set_aside(name) for name in found.damage}
+        for name, problem in found.damage.items():
+            self._notice(f"stepped back over a damaged checkpoint: {problem}. It was moved to {moved[name]}.")
+        if cut:
+            self._notice(cut)
+        for change in changes(manifest.arithmetic, arithmetic()):
+            self._notice(f"arithmetic changed: {change}. The last bits of results may differ from here on.")
+        self._note_leftovers()
+        self._counters = Counters(snapshot.env_steps, snapshot.updates, snapshot.boundary)
+        self._committed, self._committed_at = self._counters, time.monotonic()
+        self._parent = found.opened.digest
+        self.resumed = True
+        self._journal.lineage.append(
+            "resumed", checkpoint=found.opened.name, digest=found.opened.digest, notices=self.notices
+        )
+
+    def _note_leftovers(self) -> None:
+        for name in self._directory.store().remove_leftovers():
+            self._notice(f"removed {name}, an unfinished checkpoint that a stopped process left behind.")
+
+    def _notice(self, text: str) -> None:
+        self.notices.append(text)
+        _log.warning("%s: %s", self.directory, text)
+
+    def boundary(
+        self,
+        *,
+        env_steps: int,
+        updates: int | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        **values: Any,
+    ) -> None:
+        """The one safe point of an iteration: after the update, before the next collection.
+
+        Args:
+            env_steps: environment steps taken in all; greater than at the boundary before.
+            updates: policy updates made in all; default: the boundary's number.
+            metrics: a row for the metric stream: numbers, text, booleans; deterministic ones only.
+            **values: every component that is a value, as it is now.
+
+        Raises:
+            ForgottenValueError: a value is missing, or one appears that `restore` was not given.
+            UsageError: a counter that does not grow, or a malformed metric.
+            CommitError: the checkpoint could not be committed; earlier ones are untouched.
+        """
+        journal = self._opened("boundary")
+        before, now = self._counters, self._next(env_steps, updates)
+        if values.keys() != self._values:
+            self._take_live(values)
+        if metrics is not None:
+            journal.metrics.append(now, metrics)
+        self._counters = now
+        if self._is_due(before, now):
+            self._save({**self._live, **values})
+
+    def _next(self, env_steps: int, updates: int | None) -> Counters:
+        number = self._counters.boundary + 1
+        now = Counters(operator.index(env_steps), number if updates is None else operator.index(updates), number)
+        if now.env_steps <= self._counters.env_steps or now.updates < self._counters.updates:
+            message = (
+                f"boundary {number}: env_steps={now.env_steps}, updates={now.updates} after "
+                f"env_steps={self._counters.env_steps}, updates={self._counters.updates}. Both count from the start of "
+                "the run; env_steps grows at each boundary."
+            )
+            raise UsageError(message)
+        return now
+
+    def _take_live(self, values: dict[str, Any]) -> None:
+        """Live objects may be handed in again, and replace the remembered ones."""
+        missing = sorted(self._values - values.keys())
+        unknown = sorted(values.keys() - self._values - self._live.keys())
+        if missing:
+            given = ", ".join(f"{name}={name}" for name in missing)
+            message = f"boundary: {missing} were given to restore and are values: hand them in again ({given})."
+            raise ForgottenValueError(message)
+        if unknown:
+            raise ForgottenValueError(f"boundary: {unknown} were not given to restore; add them there first.")
+        self._live.update({name: value for name, value in values.items() if name in self._live})
+
+    def _is_due(self, before: Counters, now: Counters) -> bool:
+        at_horizon = self._horizon is not None and now.env_steps >= self._horizon
+        return at_horizon or self._every.is_due(before, now, time.monotonic() - self._committed_at)
+
+    def _save(self, objects: dict[str, Any]) -> Saved:
+        journal, started = self._opened("save"), time.perf_counter()
+        snapshot = capture(objects, self._resolver, self._counters).snapshot
+        about = About(
+            run_id=self._record.run_id if self._record else None,
+            parent=self._parent,
+            contract=self._contract,
+            arithmetic=arithmetic(),
+            metrics=journal.metrics.mark(),
+        )
+        saved = save(self._directory.store(), step_name(self._counters.env_steps), snapshot, about)
+        journal.lineage.append("committed", durable=False, checkpoint=saved.name, digest=saved.digest)
+        seconds = time.perf_counter() - started
+        journal.add_timing(saved.name, blocked_s=round(seconds, 6), size_bytes=saved.size_bytes)
+        self._parent, self._committed, self._committed_at = saved.digest, self._counters, time.monotonic()
+        return saved
+
+    def finish(self, *, env_steps: int | None = None, updates: int | None = None, **values: Any) -> None:
+        """Ends the run: saves the last state if that has not been done, notes the end, frees the lock.
+
+        Args:
+            env_steps: needed only if the last boundary was not saved (no horizon is known): as for `boundary`.
+            updates: as for `boundary`.
+            **values: as for `boundary`.
+
+        Raises:
+            ForgottenValueError: the last state is not saved and the values were not handed in.
+        """
+        journal = self._opened("finish")
+        if env_steps is not None and operator.index(env_steps) > self.env_steps:
+            self._counters = self._next(env_steps, updates)
+        if self._committed != self._counters:
+            self._take_final(values)
+            self._save({**self._live, **values})
+        journal.lineage.append("finished", checkpoint=step_name(self.env_steps))
+        self.close()
+
+    def _take_final(self, values: dict[str, Any]) -> None:
+        if not values and self._values:
+            hint = ", ".join(f"{name}={name}" for name in sorted(self._values))
+            message = (
+                f"finish: boundary {self.boundary_number} (env_steps={self.env_steps}) is not saved. Give the Run "
+                f"a horizon, or call finish(env_steps=…, {hint})."
+            )
+            raise ForgottenValueError(message)
+        self._take_live(values)
+
+    def close(self) -> None:
+        """Frees the lock without saving. A second call does nothing."""
+        if self._journal is not None:
+            self._journal.close()
+        self._journal = None
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes the run; `finish` before it ends the run."""
+        self.close()
+
+    def _opened(self, verb: str) -> Journal:
+        if self._journal is None:
+            raise UsageError(f"{verb}: the run is not open; call restore first, and nothing after finish or close.")
+        return self._journal
+
+
+def _mode(mode: str) -> Mode:
+    """The mode; `perdure resume` insists on resuming through PERDURE_MODE, without an edit to the script."""
+    insisted = os.environ.get("PERDURE_MODE", mode) if mode == "auto" else mode
+    match insisted:
+        case "auto" | "new" | "resume":
+            return insisted
+    raise UsageError(f"mode={insisted!r}: one of 'auto', 'new', 'resume'.")
+
+
+def _horizon_steps(horizon: str | int | None, contract: Mapping[str, Mapping[str, Any]]) -> int | None:
+    if not isinstance(horizon, str):
+        return horizon
+    steps = contract["horizon"][horizon]
+    if type(steps) is not int:
+        raise UsageError(f"horizon={horizon!r} is {steps!r}; a total of environment steps is an int.")
+    return steps

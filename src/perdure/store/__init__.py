@@ -1,0 +1,1 @@
+"""Bytes under names, committed together: whole or not at all. Knows nothing of manifests."""

@@ -1,0 +1,98 @@
+"""The narrow port to the file system: every operation that the local store performs on disk."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from perdure.store.store import Bytes
+
+
+class FileSystem:
+    """The real one. Tests put another in its place to record, fail or lose operations."""
+
+    def make_directory(self, path: Path) -> None:
+        """Creates a directory and its parents; existing is fine."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def make_new_directory(self, path: Path) -> None:
+        """Creates a directory that must not exist."""
+        path.mkdir()
+
+    def write_file(self, path: Path, pieces: Iterable[Bytes]) -> None:
+        """Writes a new file, piece by piece; not yet durable."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with _descriptor(path, flags) as descriptor:
+            for piece in pieces:
+                _write_all(descriptor, piece)
+
+    def sync_file(self, path: Path) -> None:
+        """Makes a file's content durable."""
+        with _descriptor(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
+            os.fsync(descriptor)
+
+    def sync_directory(self, path: Path) -> None:
+        """Makes a directory's entries durable."""
+        with _descriptor(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
+            os.fsync(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Renames a directory; the target must not exist (an empty directory there counts as existing)."""
+        if os.path.lexists(target):
+            raise FileExistsError(f"{target} exists")
+        source.rename(target)
+
+    def list_directory(self, path: Path) -> list[str]:
+        """The names in a directory, sorted; empty if there is no directory."""
+        try:
+            return sorted(os.listdir(path))  # noqa: PTH208 - names, not paths
+        except FileNotFoundError:
+            return []
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether a real directory, no link to one, stands there."""
+        return path.is_dir() and not path.is_symlink()
+
+    def file_sizes(self, path: Path) -> dict[str, int]:
+        """The regular files of a directory and their sizes in bytes; links are no regular files."""
+        with os.scandir(path) as entries:
+            regular = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+            return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in regular}
+
+    def read_file(self, path: Path) -> np.ndarray:
+        """A file's bytes in private, writable memory."""
+        with _descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) as descriptor:
+            buffer = np.empty(os.fstat(descriptor).st_size, np.uint8)
+            _read_into(descriptor, buffer)
+            return buffer
+
+    def remove_tree(self, path: Path) -> None:
+        """Removes a directory with everything in it."""
+        shutil.rmtree(path)
+
+
+@contextmanager
+def _descriptor(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, piece: Bytes) -> None:
+    rest = memoryview(piece).cast("B")
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _read_into(descriptor: int, buffer: np.ndarray) -> None:
+    rest = buffer.data
+    while rest:
+        number = os.readv(descriptor, [rest])
+        if number == 0:
+            raise OSError("the file became shorter while it was read")
+        rest = rest[number:]

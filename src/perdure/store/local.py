@@ -1,0 +1,107 @@
+"""The store on a local disk: one directory an entry, committed by a rename."""
+
+import secrets
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from perdure.store.filesystem import FileSystem
+from perdure.store.store import Bytes
+
+STAGING_PREFIX = ".staging."
+SYNC_THREADS = 8
+"""fsyncs in flight at once: they wait for the disk, which takes several together."""
+
+
+class LocalStore:
+    """Entries as directories below `directory`; damaged ones are moved below `aside`.
+
+    Commit rule: a directory that bears a final name (no leading dot) is committed, and always whole, for it gets
+    that name by a rename after all its files and itself were synced. After the rename the parent is synced.
+    """
+
+    def __init__(self, directory: Path, aside: Path, filesystem: FileSystem | None = None) -> None:
+        self._directory = directory
+        self._aside = aside
+        self._filesystem = filesystem or FileSystem()
+
+    def names(self) -> list[str]:
+        """See `Store.names`."""
+        there = self._filesystem.list_directory(self._directory)
+        return [
+            name for name in there if not name.startswith(".") and self._filesystem.is_directory(self._directory / name)
+        ]
+
+    def stage(self, name: str) -> "LocalStaging":
+        """See `Store.stage`."""
+        self._filesystem.make_directory(self._directory)
+        return LocalStaging(self._directory, name, self._filesystem)
+
+    def files(self, name: str) -> dict[str, int]:
+        """See `Store.files`."""
+        return self._filesystem.file_sizes(self._directory / name)
+
+    def read(self, name: str, file: str) -> np.ndarray:
+        """See `Store.read`."""
+        return self._filesystem.read_file(self._directory / name / file)
+
+    def set_aside(self, name: str) -> str:
+        """See `Store.set_aside`."""
+        self._filesystem.make_directory(self._aside)
+        taken = set(self._filesystem.list_directory(self._aside))
+        candidates = (name if number == 0 else f"{name}.{number}" for number in range(len(taken) + 1))
+        target = self._aside / next(candidate for candidate in candidates if candidate not in taken)
+        self._filesystem.rename(self._directory / name, target)
+        self._filesystem.sync_directory(self._aside)
+        self._filesystem.sync_directory(self._directory)
+        return str(target)
+
+    def remove_leftovers(self) -> list[str]:
+        """See `Store.remove_leftovers`."""
+        there = self._filesystem.list_directory(self._directory)
+        leftovers = [name for name in there if name.startswith(STAGING_PREFIX)]
+        for name in leftovers:
+            self._filesystem.remove_tree(self._directory / name)
+        return leftovers
+
+
+class LocalStaging:
+    """An entry in the making: a `.staging.<hex>` directory until `commit` renames it."""
+
+    def __init__(self, parent: Path, name: str, filesystem: FileSystem) -> None:
+        self._parent = parent
+        self._target = parent / name
+        self._filesystem = filesystem
+        self._directory = parent / f"{STAGING_PREFIX}{secrets.token_hex(8)}"
+        self._files: list[str] = []
+        self._committed = False
+        filesystem.make_new_directory(self._directory)
+
+    def write(self, file: str, pieces: Iterable[Bytes]) -> None:
+        """See `Staging.write`."""
+        self._filesystem.write_file(self._directory / file, pieces)
+        self._files.append(file)
+
+    def commit(self) -> None:
+        """See `Staging.commit`."""
+        with ThreadPoolExecutor(SYNC_THREADS) as pool:
+            paths = [self._directory / file for file in self._files]
+            list(pool.map(self._filesystem.sync_file, paths))
+        self._filesystem.sync_directory(self._directory)
+        self._filesystem.rename(self._directory, self._target)
+        self._committed = True
+        self._filesystem.sync_directory(self._parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """See `Staging.__exit__`. A leftover that cannot be removed now is removed by the next lock holder."""
+        if not self._committed and self._filesystem.is_directory(self._directory):
+            self._filesystem.remove_tree(self._directory)

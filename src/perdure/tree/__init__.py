@@ -1,0 +1,1 @@
+"""What state is: immutable trees of leaves, their paths, snapshots and differences (NumPy only)."""

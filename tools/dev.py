@@ -1,0 +1,184 @@
+"""The work behind `./dev`: make or reuse `.venv`, then hand over to one of its programs.
+
+Standard library only: this file runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+USAGE = """\
+usage: ./dev demo [options of examples/demo.py]
+       ./dev test [fast|slow] [pytest options]
+       ./dev lint
+
+Each verb first makes .venv from requirements.lock, or reuses it.
+
+  demo        train, kill and resume CartPole, and compare with the run that was never stopped
+  test        every test but those marked `slow`
+  test fast   neither `slow` nor `full`
+  test slow   everything
+  lint        ruff check, ruff format --check, pyright
+"""
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / ".perdure-stamp"
+INCOMPLETE = "incomplete"
+MARKS = {"fast": "not slow and not full", "slow": "", "": "not slow"}
+LINTERS = (
+    ("ruff", "check"),
+    ("ruff", "format", "--check"),
+    ("pyright",),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one verb; returns an exit code unless the process is handed over to another program."""
+    verb, *rest = argv or [""]
+    if verb in {"-h", "--help", "help"}:
+        print(USAGE, end="")
+        return 0
+    verbs = {"demo": demo, "test": test, "lint": lint}
+    if verb not in verbs:
+        print(f"./dev: unknown verb {verb!r}\n\n{USAGE}" if verb else USAGE, end="", file=sys.stderr)
+        return 2
+    try:
+        prepare_venv()
+    except subprocess.CalledProcessError as error:
+        print(f"./dev: setting up .venv failed (exit code {error.returncode}), see above", file=sys.stderr)
+        return 1
+    os.chdir(ROOT)
+    return verbs[verb](rest)
+
+
+def demo(options: Sequence[str]) -> NoReturn:
+    """Hand over to the demo."""
+    hand_over("examples/demo.py", *options)
+
+
+def test(options: Sequence[str]) -> NoReturn:
+    """Hand over to pytest, whose exit code and closing line become ours.
+
+    Later options win in pytest, so `-m`, `-n 0` or `--dist` given by the caller replace these.
+    """
+    tier = options[0] if options and options[0] in MARKS else ""
+    rest = options[1:] if tier else options
+    marks = ("-m", MARKS[tier]) if MARKS[tier] else ()
+    hand_over("-m", "pytest", "-n", "2", "--dist", "loadgroup", *marks, *rest)
+
+
+def lint(options: Sequence[str]) -> int:
+    """Run every linter, also after one has failed; returns the first exit code that is not 0."""
+    if options:
+        print(f"./dev: lint takes no options, got {' '.join(options)}\n\n{USAGE}", end="", file=sys.stderr)
+        return 2
+    environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    codes: list[int] = []
+    for linter in LINTERS:
+        print(f"$ {' '.join(linter)}", flush=True)
+        codes.append(subprocess.call([VENV / "bin" / linter[0], *linter[1:]], env=environment))
+    return next((code for code in codes if code), 0)
+
+
+def hand_over(*arguments: str) -> NoReturn:
+    """Become the venv's Python, on the CPU and with JAX's compilation cache inside the project."""
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    sys.stdout.flush()
+    os.execve(PYTHON, [str(PYTHON), *arguments], environment)  # noqa: S606 - no shell, a path of ours
+
+
+def prepare_venv() -> None:
+    """Make `.venv` hold what `requirements.lock` says, and this checkout, unless its stamp says it does.
+
+    The stamp is written last. While pip works it reads "incomplete", and an interruption leaves it so: pip
+    takes a half-copied package for an installed one, hence the next call starts from an empty venv. A pip
+    that *fails* (no network, say) has changed nothing or undone it, and the venv is kept.
+
+    Raises:
+        subprocess.CalledProcessError: venv or pip failed; their output has been shown.
+    """
+    wanted = fingerprint()
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "dev.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two `./dev` at once: the second one waits, then finds the stamp
+        if stamp() == wanted and PYTHON.exists():
+            return
+        if stamp() == INCOMPLETE or not is_usable(PYTHON):
+            note("making .venv")
+            run(lock, sys.executable, "-m", "venv", "--clear", str(VENV))
+        note("installing requirements.lock into .venv (minutes the first time)")
+        STAMP.write_text(INCOMPLETE)
+        install(lock)
+        write_stamp(wanted)
+
+
+def install(lock: IO[str]) -> None:
+    """Install the locked packages, then this checkout as it stands."""
+    pip = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
+    try:
+        run(lock, *pip, "-r", str(ROOT / "requirements.lock"))
+        run(lock, *pip, "--quiet", "--no-deps", "--no-build-isolation", "-e", str(ROOT))
+    except subprocess.CalledProcessError:
+        STAMP.unlink()
+        raise
+
+
+def run(lock: IO[str], *command: str) -> None:
+    """Run a program that keeps the lock for as long as it lives, even should it outlive us."""
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, pass_fds=[lock.fileno()])
+
+
+def fingerprint() -> str:
+    """A digest of all that decides what `.venv` holds: the path too, for its scripts name it."""
+    digest = hashlib.sha256(os.fsencode(ROOT))
+    for name in ("requirements.lock", "pyproject.toml"):
+        digest.update(b"\0" + (ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def stamp() -> str:
+    """What the last set-up left: a fingerprint, "incomplete", or "" for a venv that we have not set up."""
+    return STAMP.read_text() if STAMP.exists() else ""
+
+
+def write_stamp(fingerprint: str) -> None:
+    """Replace the stamp in one step."""
+    fresh = STAMP.with_suffix(".new")
+    fresh.write_text(fingerprint)
+    fresh.replace(STAMP)
+
+
+def is_usable(python: Path) -> bool:
+    """Whether this interpreter starts, is new enough and has pip."""
+    probe = "import pip, sys; sys.exit(sys.version_info < (3, 11))"
+    try:
+        return subprocess.run([python, "-c", probe], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def note(text: str) -> None:
+    """Say on stderr what takes time."""
+    print(f"./dev: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
