@@ -9,6 +9,7 @@ from perdure.adapters.containers import Children, Container
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.leaves import Tree
+from perdure.tree.paths import Step
 
 _BOOKKEEPING = frozenset({"_pytree__state", "_pytree__nodes"})
 
@@ -56,15 +57,20 @@ class Node(Container):
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """Restores variables and nodes in place and sets the attributes that are values."""
         attributes = _attributes(obj)
-        for name, value in self.restore_children(attributes, tree, walk).items():
-            if value is not attributes[name]:
+        for step, value in self.restore_children(attributes, tree, walk).items():
+            if value is not attributes[step]:
                 # Not setattr: the attribute's kind (data or static) has been decided and stays.
-                object.__setattr__(obj, name, value)
+                object.__setattr__(obj, str(step), value)
         return obj
 
 
 def _attributes(obj: Any) -> Children:
-    return {name: value for name, value in vars(obj).items() if name not in _BOOKKEEPING}
+    return {_step(name): value for name, value in vars(obj).items() if name not in _BOOKKEEPING}
+
+
+def _step(name: str) -> Step:
+    """`nnx.List` names its items "0", "1", …: positions, as in Flax's own paths."""
+    return int(name) if name.isdecimal() and str(int(name)) == name else name
 
 
 class State(Container):

@@ -1,6 +1,6 @@
 """Restore: a verified snapshot into live objects; everything is checked before anything changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,12 +24,14 @@ class Restored:
     """Names of the components that are values."""
 
 
-def check(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> list[Finding]:
-    """Every reason why `snapshot` cannot be restored into `targets`; changes nothing."""
-    return _check(snapshot, targets, _capture_targets(snapshot, targets, resolver), resolver)
-
-
-def restore(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver, place: str) -> Restored:
+def restore(
+    snapshot: Snapshot,
+    targets: Mapping[str, Any],
+    resolver: Resolver,
+    place: str,
+    *,
+    findings: Sequence[Finding] = (),
+) -> Restored:
     """Restores all targets, or none.
 
     Order: check all; apply; random number generators last; capture again and compare digests. If applying fails
@@ -40,15 +42,19 @@ def restore(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver, 
         targets: by component name, exactly the snapshot's components.
         resolver: finds their adapters.
         place: the checkpoint's name, for messages.
+        findings: what spoke against the restore before the targets were looked at.
+
+    Returns:
+        The restored objects.
 
     Raises:
         ContractError: a target does not fit; all findings at once, nothing changed.
         RestoreError: applying failed; the state from before was put back.
     """
     before = _capture_targets(snapshot, targets, resolver)
-    findings = _check(snapshot, targets, before, resolver)
+    findings = [*findings, *_check(snapshot, targets, before, resolver)]
     if findings:
-        raise ContractError(f"{place}: it does not fit what it is restored into", findings)
+        raise ContractError(f"{place}: this is not the same run", findings)
     try:
         objects = _apply(snapshot, targets, resolver)
         _compare(snapshot, objects, resolver, place)
@@ -74,8 +80,13 @@ def _check(snapshot: Snapshot, targets: Mapping[str, Any], before: Snapshot, res
             findings.append(Finding(name, "no such component", "a target", advice))
         else:
             parts = walk.check(targets[name], snapshot.components[name].tree, name)
-            findings += parts or _check_facts(name, snapshot, before)
+            facts = _check_facts(name, snapshot, before)
+            findings += parts + [fact for fact in facts if not any(_is_below(fact.key, part.key) for part in parts)]
     return findings
+
+
+def _is_below(key: str, ancestor: str) -> bool:
+    return key == ancestor or key.startswith(f"{ancestor}/")
 
 
 def _check_facts(name: str, snapshot: Snapshot, before: Snapshot) -> list[Finding]:

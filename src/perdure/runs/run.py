@@ -17,7 +17,7 @@ from perdure.checkpoint.restore import Restored, restore
 from perdure.checkpoint.save import About, Saved, save
 from perdure.contract.comparison import compare
 from perdure.contract.config import contract_of
-from perdure.errors import ContractError, ForgottenValueError, UsageError
+from perdure.errors import ForgottenValueError, UsageError
 from perdure.runs.arithmetic import arithmetic, changes
 from perdure.runs.begin import Beginning, decide
 from perdure.runs.cadence import Every
@@ -162,11 +162,12 @@ class Run:
         if reserved:
             raise UsageError(f"restore: the names {sorted(reserved)} are reserved; choose others.")
         targets = {**components, PROCESS_RNG: ProcessRng()}
-        beginning = decide(self._directory, self._mode)
+        start = Counters(env_steps=operator.index(env_steps))
+        decide(self._directory, self._mode)  # before anything is created at a mistyped path
         self._directory.path.mkdir(parents=True, exist_ok=True)
         self._lock = acquire(self._directory.lock)
         try:
-            restored = self._open(beginning, targets, Counters(env_steps=operator.index(env_steps)))
+            restored = self._open(decide(self._directory, self._mode), targets, start)
         except BaseException:
             self.close()
             raise
@@ -198,9 +199,7 @@ class Run:
         found = newest_intact(self._directory.store(), self.directory, self._record.run_id)
         place = f"{self.directory}, {found.opened.name}"
         findings = compare(self._record.contract, self._contract)
-        if findings:
-            raise ContractError(f"{place}: the configuration is not the run's", findings)
-        restored = restore(found.opened.snapshot, targets, self._resolver, place)
+        restored = restore(found.opened.snapshot, targets, self._resolver, place, findings=findings)
         self._go_on_from(found)
         return restored
 
