@@ -59,17 +59,21 @@ class Dict(Container):
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The keys must be the same, unless the saved dict holds nothing but plain data."""
-        if isinstance(tree, dict) and is_plain(tree) and _all_plain(obj):
+        if _is_free_dict(obj, tree):
             return []
         return self.check_children(obj, tree, walk)
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """A new dict of the target's type; the same one if every child was restored in place."""
-        if tree.keys() != obj.keys():
+        if _is_free_dict(obj, tree):
             return type(obj)(walk.rebuild(tree))
         restored = self.restore_children(obj, tree, walk)
         unchanged = walk.inside_live and all(restored[key] is obj[key] for key in obj)
         return obj if unchanged else type(obj)(restored)
+
+
+def _is_free_dict(obj: Any, tree: Tree) -> bool:
+    return isinstance(tree, dict) and is_plain(tree) and _all_plain(obj)
 
 
 def _all_plain(obj: Any) -> bool:

@@ -13,6 +13,7 @@ from perdure.adapters.resolve import Resolver
 from perdure.errors import CaptureError, Finding
 from perdure.tree.leaves import Alias, Array, Tree
 from perdure.tree.paths import Path, Step, format_path
+from perdure.tree.snapshot import CLASSES
 
 Object = Any
 
@@ -32,7 +33,7 @@ class Walk:
         self.values: set[Step] = set()
         """Components in which `capture` met a value, which the caller must hand in again."""
         self.weakest: dict[Step, tuple[str, str]] = {}
-        """Per component, classes other than exact-snapshot that `capture` met, with their reasons."""
+        """Per component, the weakest class below exact-snapshot that `capture` met, with the reason."""
         self.postponed: list[Callable[[], object]] = []
         """Random number generators that `restore` met: to be called last, in this order."""
 
@@ -131,7 +132,8 @@ class Walk:
         if adapter.kind == "value" and not self.inside_live:
             self.values.add(self._path[0])
         fidelity, reason = adapter.fidelity(obj)
-        if fidelity != "exact-snapshot":
+        weakest, _ = self.weakest.get(self._path[0], (CLASSES[0], ""))
+        if CLASSES.index(fidelity) > CLASSES.index(weakest):
             self.weakest[self._path[0]] = (fidelity, f"{format_path(self.path)}: {reason}")
 
     def _within(self, obj: Object, adapter: Adapter, do: Callable[[], Any]) -> Any:

@@ -61,7 +61,7 @@ def name_of(dtype: np.dtype) -> str:
     """
     if dtype.name in _ML_DTYPES or (dtype.name in _NATIVE_NAMES and dtype.isnative):
         return dtype.name
-    if dtype.hasobject or dtype.names is not None or not _NUMPY_CODES.fullmatch(dtype.str):
+    if dtype.hasobject or dtype.names is not None or dtype.itemsize == 0 or not _NUMPY_CODES.fullmatch(dtype.str):
         message = f"dtype {dtype} cannot be stored exactly. Split it into arrays of plain numbers."
         raise UnsupportedLeafError(message)
     return dtype.str

@@ -8,6 +8,7 @@ from perdure.errors import DamagedError, UnsupportedVersionError
 from perdure.format import canonical, numbers
 from perdure.format.canonical import Json
 from perdure.format.digests import DIGEST_PATTERN, digest_of
+from perdure.tree.snapshot import CLASSES
 
 FILE_NAME = "MANIFEST.json"
 FORMAT_NAME = "perdure-checkpoint"
@@ -78,10 +79,6 @@ class Manifest:
     def size_bytes(self) -> int:
         """Bytes of all tensor files."""
         return sum(entry.size for entry in self.files.values())
-
-
-CLASSES = ("exact-snapshot", "exact-replay", "boundary-reset", "statistical", "weights-only")
-"""Continuation classes from the most faithful to the least."""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

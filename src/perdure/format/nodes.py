@@ -1,5 +1,6 @@
 """Trees as JSON nodes: structure and plain leaves in the manifest, arrays by place and digest."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from perdure.errors import CaptureError, DamagedError
 from perdure.format import dtypes, numbers
 from perdure.format.canonical import Json
 from perdure.format.digests import DIGEST_PATTERN
+from perdure.format.tensors import METADATA
 from perdure.tree.leaves import PLAIN_TYPES, Alias, Array, PRNGKey, Tree, children, memory_axes
 from perdure.tree.paths import Path, format_path
 
@@ -45,7 +47,8 @@ def arrays_of(tree: Tree, path: Path) -> Iterator[tuple[Path, Array]]:
 
 def tensor_name(path: Path) -> str:
     """The array's name in its component's tensor file."""
-    return format_path(path[1:]) if len(path) > 1 else format_path(path)
+    name = format_path(path[1:]) if len(path) > 1 else format_path(path)
+    return json.dumps(name) if name == METADATA else name
 
 
 def encode_node(tree: Tree, path: Path, places: Mapping[Path, Place]) -> Json:

@@ -16,6 +16,9 @@ from perdure.tree.leaves import Array, memory_axes
 
 ALIGNMENT = 8
 
+METADATA = "__metadata__"
+"""The one key of the header that names no tensor."""
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -38,7 +41,7 @@ def lay_out(arrays: Mapping[str, Array]) -> Layout:
         UnsupportedLeafError: a dtype has no exact bytes.
     """
     ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].value.dtype.itemsize, item[0])))
-    entries: dict[str, object] = {"__metadata__": {"writer": "perdure"}}
+    entries: dict[str, object] = {METADATA: {"writer": "perdure"}}
     position = 0
     relative: dict[str, int] = {}
     for name, array in ordered.items():

@@ -27,6 +27,7 @@ from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.metrics import read_metrics
 from perdure.runs.record import RunRecord, new_record, read_record, write_record
+from perdure.store.filesystem import FileSystem
 
 Mode = Literal["auto", "new", "resume"]
 
@@ -164,7 +165,7 @@ class Run:
         targets = {**components, PROCESS_RNG: ProcessRng()}
         start = Counters(env_steps=operator.index(env_steps))
         decide(self._directory, self._mode)  # before anything is created at a mistyped path
-        self._directory.path.mkdir(parents=True, exist_ok=True)
+        FileSystem().make_directory(self._directory.path)
         self._lock = acquire(self._directory.lock)
         try:
             restored = self._open(decide(self._directory, self._mode), targets, start)

@@ -15,8 +15,11 @@ class FileSystem:
     """The real one. Tests put another in its place to record, fail or lose operations."""
 
     def make_directory(self, path: Path) -> None:
-        """Creates a directory and its parents; existing is fine."""
-        path.mkdir(parents=True, exist_ok=True)
+        """Creates a directory and its parents, durably; existing is fine."""
+        if not path.is_dir():
+            self.make_directory(path.parent)
+            path.mkdir(exist_ok=True)
+            self.sync_directory(path.parent)
 
     def make_new_directory(self, path: Path) -> None:
         """Creates a directory that must not exist."""

@@ -9,14 +9,14 @@ Step = str | int
 Path = tuple[Step, ...]
 """Steps from the snapshot's root: the component's name first."""
 
-_PLAIN = re.compile(r"(?!-?\d+\Z)[^/\"\x00-\x1f]+")
+_PLAIN = re.compile(r"(?!-?\d+\Z)[^/\"\x00-\x1f\ud800-\udfff]+")
 
 
 def format_path(path: Path) -> str:
     """The path as a person reads it: `optimizer/0/mu/kernel`.
 
-    Text steps that could be mistaken for something else (digits, a slash, a quote, the empty string)
-    are written as JSON strings, so that two different paths never read the same.
+    Text steps that could be mistaken for something else (digits, a slash, a quote, the empty string) or that are no
+    valid Unicode are written as JSON strings, so that two different paths never read the same.
     """
     return "/".join(map(_format_step, path))
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from perdure.tree.leaves import Alias, Tree
 from perdure.tree.paths import Path
 
+CLASSES = ("exact-snapshot", "exact-replay", "boundary-reset", "statistical", "weights-only")
+"""Continuation classes from the most faithful to the least."""
+
 
 @dataclass(frozen=True, eq=False)
 class Component:
