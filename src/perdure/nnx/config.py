@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints
 
+from perdure.nnx.networks.factories import ACTIVATIONS
+
 Config = TypeVar("Config")
 
 
@@ -105,7 +107,11 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """What `launch_ppo` passes to `make_mlp_actor_critic`."""
+    """What `launch_ppo` passes to `make_mlp_actor_critic`.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
 
     actor_hidden_sizes: tuple[int, ...] = (64, 64)
     """Hidden layers of the actor."""
@@ -123,6 +129,22 @@ class NetworkConfig:
     """Continuous actions: added to the standard deviation before scaling."""
     std_scale: float = 1.0
     """Continuous actions: factor of the standard deviation."""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        for name in ("actor_hidden_sizes", "critic_hidden_sizes"):
+            sizes = getattr(self, name)
+            _require(
+                all(isinstance(size, int) and size > 0 for size in sizes),
+                f"NetworkConfig.{name} must hold positive integers, got {sizes!r}.",
+            )
+        _require(
+            self.activation in ACTIVATIONS,
+            f"unknown activation {self.activation!r}; expected one of {', '.join(ACTIVATIONS)}.",
+        )
+        for name in ("initializer_scale", "entropy_weight", "min_std", "std_scale"):
+            value = getattr(self, name)
+            _require(value >= 0, f"NetworkConfig.{name} must not be negative, got {value!r}.")
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ def gae(
         rewards: float32 `[T, B]`.
         values: Estimated return before each step, float32 `[T, B]`.
         done: Whether the step ended the episode, bool `[T, B]`.
-        bootstrap_values: Estimated return after the step where the next row does not follow it, float32 `[T,
-            B]`.
+        bootstrap_values: Estimated return after a step that no row follows, float32 `[T, B]`.
         gae_lambda: Decay of the estimator.
         discounting_factor: Discount per step.
 

@@ -96,7 +96,7 @@ def update(
         trained = nnx.merge(network_graph, params, rest)
         optimizing = nnx.merge(optimizer_graph, optimizer_state)
         optimizing.update(trained, gradients)
-        metrics["losses/gradient_norm"] = optax.global_norm(gradients)
+        metrics["losses/gradient_norm"] = optax.tree.norm(gradients)
         _, params, rest = nnx.split(trained, nnx.Param, ...)
         return (params, rest, nnx.state(optimizing)), metrics
 

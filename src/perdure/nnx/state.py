@@ -12,6 +12,10 @@ from perdure.nnx.environment import Environment, check_environment
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.trees import strong
 
+# Tags that keep keys of one seed apart. `nnx.Rngs(seed)` folds 0, 1, 2, … into the same root for its own draws.
+_TRAINING = 0x7472_6169
+_EVALUATION = 0x6576_616C
+
 
 @dataclass(frozen=True)
 class TrainingState:
@@ -139,7 +143,7 @@ def join_state(state: TrainingState, arrays: Arrays, steps_taken: int) -> Traini
 
 def training_key(seed: int) -> jax.Array:
     """The key from which all of the training's own randomness descends."""
-    return jax.random.fold_in(jax.random.key(seed), 0)
+    return jax.random.fold_in(jax.random.key(seed), _TRAINING)
 
 
 def evaluation_key(seed: int, env_steps: int) -> jax.Array:
@@ -147,7 +151,7 @@ def evaluation_key(seed: int, env_steps: int) -> jax.Array:
 
     A pure function of seed and step, so that evaluating more often, or not at all, changes no training.
     """
-    key = jax.random.fold_in(jax.random.key(seed), 1)
+    key = jax.random.fold_in(jax.random.key(seed), _EVALUATION)
     return jax.random.fold_in(jax.random.fold_in(key, env_steps >> 32), env_steps & 0xFFFF_FFFF)
 
 

@@ -48,6 +48,14 @@ class FileSystem:
             raise FileExistsError(f"{target} exists")
         source.rename(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Gives a file a second name; an OSError where the file system cannot."""
+        target.hardlink_to(source)
+
+    def free_bytes(self, path: Path) -> int:
+        """Bytes that this user can still write to the file system of `path`."""
+        return shutil.disk_usage(path).free
+
     def list_directory(self, path: Path) -> list[str]:
         """The names in a directory, sorted; empty if there is no directory."""
         try:

@@ -1,5 +1,6 @@
 """The store on a local disk: one directory an entry, committed by a rename."""
 
+import errno
 import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,10 @@ from perdure.store.filesystem import FileSystem
 from perdure.store.store import Bytes
 
 STAGING_PREFIX = ".staging."
+REMOVED_PREFIX = ".removed."
+NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What file systems answer that have no hard links, or no more for this file."""
+
 SYNC_THREADS = 8
 """fsyncs in flight at once: they wait for the disk, which takes several together."""
 
@@ -60,10 +65,21 @@ class LocalStore:
         self._filesystem.sync_directory(self._directory)
         return str(target)
 
+    def remove(self, name: str) -> None:
+        """See `Store.remove`: renamed away, which a crash cannot undo half, then unlinked file by file."""
+        removed = self._directory / f"{REMOVED_PREFIX}{secrets.token_hex(8)}"
+        self._filesystem.rename(self._directory / name, removed)
+        self._filesystem.sync_directory(self._directory)
+        self._filesystem.remove_tree(removed)
+
+    def free_bytes(self) -> int | None:
+        """See `Store.free_bytes`."""
+        return self._filesystem.free_bytes(self._directory) if self._filesystem.is_directory(self._directory) else None
+
     def remove_leftovers(self) -> list[str]:
         """See `Store.remove_leftovers`."""
         there = self._filesystem.list_directory(self._directory)
-        leftovers = [name for name in there if name.startswith(STAGING_PREFIX)]
+        leftovers = [name for name in there if name.startswith((STAGING_PREFIX, REMOVED_PREFIX))]
         for name in leftovers:
             self._filesystem.remove_tree(self._directory / name)
         return leftovers
@@ -85,6 +101,17 @@ class LocalStaging:
         """See `Staging.write`."""
         self._filesystem.write_file(self._directory / file, pieces)
         self._files.append(file)
+
+    def reuse(self, file: str, entry: str) -> None:
+        """See `Staging.reuse`: a hard link, or a copy where there are none."""
+        source, target = self._parent / entry / file, self._directory / file
+        try:
+            self._filesystem.link(source, target)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            self._filesystem.write_file(target, [self._filesystem.read_file(source).data])
+            self._files.append(file)
 
     def commit(self) -> None:
         """See `Staging.commit`."""

@@ -45,6 +45,15 @@ class MemoryStore:
         self.aside[target] = self.entries.pop(name)
         return f"aside/{target}"
 
+    def remove(self, name: str) -> None:
+        """See `Store.remove`."""
+        self._entry(name)
+        del self.entries[name]
+
+    def free_bytes(self) -> int | None:
+        """See `Store.free_bytes`; memory does not know."""
+        return None
+
     def remove_leftovers(self) -> list[str]:
         """See `Store.remove_leftovers`; memory keeps none."""
         return []
@@ -68,6 +77,12 @@ class MemoryStaging:
         if file in self._files:
             raise FileExistsError(file)
         self._files[file] = b"".join(bytes(piece) for piece in pieces)
+
+    def reuse(self, file: str, entry: str) -> None:
+        """See `Staging.reuse`."""
+        if file not in self._entries.get(entry, {}):
+            raise FileNotFoundError(f"{entry}/{file}")
+        self._files[file] = self._entries[entry][file]
 
     def commit(self) -> None:
         """See `Staging.commit`."""

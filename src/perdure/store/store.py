@@ -17,6 +17,15 @@ class Staging(Protocol):
         """Writes a whole file. An OSError abandons the entry for good: no retry on a page that may be lost."""
         ...
 
+    def reuse(self, file: str, entry: str) -> None:
+        """Takes over a file of a committed entry, unchanged and under the same name, without writing it again.
+
+        Raises:
+            FileNotFoundError: the entry or its file is gone.
+            OSError: it can be neither linked nor copied.
+        """
+        ...
+
     def commit(self) -> None:
         """Makes the entry durable, then visible, atomically: after a crash it is there whole or not at all.
 
@@ -69,6 +78,14 @@ class Store(Protocol):
 
     def set_aside(self, name: str) -> str:
         """Moves a damaged entry out of the way, keeping it; the name becomes free. Returns where it is now."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Removes an entry: it is gone at once and for good, also after a crash; its space follows."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Bytes that can still be written; None where nobody can tell."""
         ...
 
     def remove_leftovers(self) -> list[str]:

@@ -14,7 +14,7 @@ from perdure.nnx.networks.types import StatefulModule
 
 ActionKind = Literal["continuous", "discrete"]
 
-_ACTIVATIONS: dict[str, Activation] = {
+ACTIVATIONS: dict[str, Activation] = {
     "relu": nnx.relu,
     "tanh": nnx.tanh,
     "swish": nnx.swish,
@@ -138,9 +138,9 @@ def make_mlp_actor_critic(
 def _activation(activation: Activation | str) -> Activation:
     if not isinstance(activation, str):
         return activation
-    if activation not in _ACTIVATIONS:
-        raise ValueError(f"unknown activation {activation!r}; expected a function or one of {', '.join(_ACTIVATIONS)}.")
-    return _ACTIVATIONS[activation]
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {activation!r}; expected a function or one of {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[activation]
 
 
 def _head(
