@@ -1,6 +1,7 @@
 """The dtype table: NumPy dtypes, their names on disk, and the codes of the safetensors format."""
 
 import re
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -49,17 +50,20 @@ _ML_DTYPES = frozenset(
         "float8_e8m0fnu",
     ]
 )
-_NATIVE_NAMES = SAFETENSORS_CODES.keys() | {"complex128"}
+_NATIVE_NAMES = (SAFETENSORS_CODES.keys() | {"complex128"}) - _ML_DTYPES
 _NUMPY_CODES = re.compile(r"[<>|](?:[iufc]\d{1,2}|[US]\d{1,9}|[Mm]8(?:\[\d*[a-zA-Z]{1,2}\])?)")
 
 
+@lru_cache(maxsize=256)
 def name_of(dtype: np.dtype) -> str:
     """The dtype's name on disk.
 
     Raises:
         UnsupportedLeafError: for object and structured dtypes, which have no exact bytes of their own.
     """
-    if dtype.name in _ML_DTYPES or (dtype.name in _NATIVE_NAMES and dtype.isnative):
+    if dtype.name in _NATIVE_NAMES and dtype.isnative:
+        return dtype.name
+    if dtype.name in _ML_DTYPES and dtype == dtype_of(dtype.name):
         return dtype.name
     if dtype.hasobject or dtype.names is not None or dtype.itemsize == 0 or not _NUMPY_CODES.fullmatch(dtype.str):
         message = f"dtype {dtype} cannot be stored exactly. Split it into arrays of plain numbers."
