@@ -26,7 +26,8 @@ class JaxArray(ExactAdapter):
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """A view of the array on the host."""
         refuse_partial(obj, walk)
-        return Array(np.ascontiguousarray(np.asarray(obj)).reshape(obj.shape), weak_type=obj.weak_type)
+        host = np.ascontiguousarray(np.asarray(obj)).reshape(obj.shape)
+        return Array(host, weak_type=obj.weak_type, immutable=True)
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """Dtype and shape must be the same."""
@@ -46,7 +47,7 @@ class JaxKey(ExactAdapter):
         """Implementation and key data."""
         refuse_partial(obj, walk)
         data = np.ascontiguousarray(np.asarray(jax.random.key_data(obj)))
-        return PRNGKey(str(jax.random.key_impl(obj)), Array(data))
+        return PRNGKey(str(jax.random.key_impl(obj)), Array(data, immutable=True))
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """Implementation and shape must be the same."""

@@ -1,17 +1,18 @@
 """Open: a committed entry to a verified snapshot. Nothing is believed before its digest matched."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from perdure.errors import DamagedError
-from perdure.format.digests import digest_of
+from perdure.errors import DamagedError, UsageError
+from perdure.format.digests import Digest, digest_of
 from perdure.format.manifest import FILE_NAME, MAX_BYTES, Manifest, decode_manifest, manifest_digest
-from perdure.format.nodes import StoredArray, decode_node
+from perdure.format.nodes import Place, StoredArray, decode_node
 from perdure.format.state_digest import component_digests, state_digest
-from perdure.format.tensors import array_in
+from perdure.format.tensors import contiguous_bytes, empty_array
 from perdure.store.store import Store
+from perdure.tree.leaves import Alias, leaves
 from perdure.tree.paths import Path, format_path
 from perdure.tree.snapshot import Component, Snapshot
 
@@ -48,15 +49,20 @@ def read_manifest(store: Store, name: str) -> tuple[Manifest, str]:
         raise type(error)(f"{name}: {error}") from error
 
 
-def open_checkpoint(store: Store, name: str) -> Opened:
-    """Reads and verifies a whole checkpoint into private memory.
+def open_checkpoint(store: Store, name: str, *, only: Collection[str] | None = None) -> Opened:
+    """Reads and verifies a checkpoint into private memory: each array into memory of its own.
+
+    Args:
+        store: where it stands.
+        name: its name.
+        only: components to read; None: all. The state digest is verified only if all are read.
 
     Raises:
         DamagedError: a file or a part of one is not what was written; the message names it.
+        UsageError: `only` names no component, or a component that shares objects with one left out.
     """
     manifest, digest = read_manifest(store, name)
-    buffers = _read_files(store, name, manifest)
-    return Opened(name, digest, manifest, _snapshot(name, manifest, buffers))
+    return Opened(name, digest, manifest, _snapshot(store, name, manifest, only))
 
 
 def _files(store: Store, name: str) -> dict[str, int]:
@@ -73,53 +79,95 @@ def _read(store: Store, name: str, file: str) -> np.ndarray:
         raise DamagedError(f"{name}/{file}: cannot be read ({error})") from error
 
 
-def _read_files(store: Store, name: str, manifest: Manifest) -> dict[str, np.ndarray]:
-    sizes = _files(store, name)
-    buffers = {}
-    for file, entry in manifest.files.items():
-        if sizes.get(file) != entry.size:
-            found = "missing" if file not in sizes else f"{sizes[file]} bytes"
-            raise DamagedError(f"{name}/{file}: {entry.size} bytes were written, found {found}")
-        buffers[file] = _read(store, name, file)
-    return buffers
-
-
-def _snapshot(name: str, manifest: Manifest, buffers: Mapping[str, np.ndarray]) -> Snapshot:
-    reader = _Reader(buffers)
+def _snapshot(store: Store, name: str, manifest: Manifest, only: Collection[str] | None) -> Snapshot:
+    wanted = _wanted(name, manifest, only)
+    buffers = _Buffers(manifest)
     components = {}
-    for component, entry in sorted(manifest.components.items()):
+    for component in wanted:
+        entry = manifest.components[component]
         try:
-            tree = decode_node(entry.tree, (component,), reader.read)
+            tree = decode_node(entry.tree, (component,), buffers.allocate)
         except (DamagedError, RecursionError) as error:
             raise DamagedError(f"{name}/{component}: {error}") from error
         components[component] = Component(entry.adapter, tree, entry.facts, entry.fidelity, entry.reason)
-    for file, entry in manifest.files.items():
-        if digest_of(buffers[file].data) != entry.digest:
-            raise DamagedError(f"{name}/{file}: its header is not what was written")
+    buffers.fill(store, name)
     snapshot = Snapshot(components, manifest.env_steps, manifest.updates, manifest.boundary)
-    _check_digests(name, manifest, snapshot, reader.digests)
+    _check_aliases(snapshot)
+    _check_digests(name, manifest, snapshot, buffers.digests)
     return snapshot
 
 
-class _Reader:
-    """Hands out arrays whose bytes have the digest that was saved, and remembers these digests."""
+def _wanted(name: str, manifest: Manifest, only: Collection[str] | None) -> list[str]:
+    unknown = sorted(set(only or ()) - manifest.components.keys())
+    if unknown:
+        raise UsageError(f"{name}: only={unknown} are no components; it has {sorted(manifest.components)}.")
+    return sorted(manifest.components if only is None else only)
 
-    def __init__(self, buffers: Mapping[str, np.ndarray]) -> None:
-        self._buffers = buffers
+
+def _check_aliases(snapshot: Snapshot) -> None:
+    for component, part in snapshot.components.items():
+        for path, leaf in leaves(part.tree, (component,)):
+            if isinstance(leaf, Alias) and leaf.path[0] not in snapshot.components:
+                message = f"{format_path(path)} is the same object as {format_path(leaf.path)}: read both components."
+                raise UsageError(message)
+
+
+class _Buffers:
+    """Memory for every array, filled file by file and compared with the digests that were saved."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._files = manifest.files
+        self._arrays: dict[str, list[tuple[Place, Path, memoryview]]] = {}
         self.digests: dict[Path, str] = {}
 
-    def read(self, path: Path, stored: StoredArray) -> np.ndarray:
+    def allocate(self, path: Path, stored: StoredArray) -> np.ndarray:
+        """Memory for one array; never more than the file holds."""
         place = stored.place
-        end = place.offset + place.length
-        buffer = self._buffers.get(place.file)
-        if buffer is None or end > buffer.size:
+        file = self._files.get(place.file)
+        if file is None or place.offset + place.length > file.size:
             raise DamagedError(f"{format_path(path)}: lies outside of {place.file[:80]!r}")
-        data = buffer[place.offset : end]
-        if digest_of(data.data) != place.digest:
-            message = f"{format_path(path)}: bytes {place.offset} to {end} of {place.file} are not what was written"
-            raise DamagedError(message)
+        array = empty_array(stored.dtype, stored.shape, stored.axes)
+        self._arrays.setdefault(place.file, []).append((place, path, contiguous_bytes(array)))
         self.digests[path] = place.digest
-        return array_in(data, stored.dtype, stored.shape, stored.axes)
+        return array
+
+    def fill(self, store: Store, name: str) -> None:
+        """Reads every file that holds an array and proves every byte of it."""
+        sizes = _files(store, name)
+        for file, arrays in self._arrays.items():
+            entry = self._files[file]
+            if sizes.get(file) != entry.size:
+                found = "missing" if file not in sizes else f"{sizes[file]} bytes"
+                raise DamagedError(f"{name}/{file}: {entry.size} bytes were written, found {found}")
+            self._fill_file(store, name, file, sorted(arrays, key=lambda array: (array[0].offset, array[0].length)))
+
+    def _fill_file(self, store: Store, name: str, file: str, arrays: list[tuple[Place, Path, memoryview]]) -> None:
+        header = memoryview(bytearray(arrays[0][0].offset))
+        end = header.nbytes
+        for place, path, _ in arrays:
+            if place.offset != end:
+                raise DamagedError(f"{name}/{file}: {format_path(path)} does not follow the array before it")
+            end += place.length
+        if end != self._files[file].size:
+            raise DamagedError(f"{name}/{file}: bytes after the last array")
+        try:
+            store.read_into(name, file, [header, *(buffer for _, _, buffer in arrays)])
+        except OSError as error:
+            raise DamagedError(f"{name}/{file}: cannot be read ({error})") from error
+        self._check_file(name, file, header, arrays)
+
+    def _check_file(
+        self, name: str, file: str, header: memoryview, arrays: list[tuple[Place, Path, memoryview]]
+    ) -> None:
+        whole = Digest()
+        whole.update(header)
+        for place, path, buffer in arrays:
+            whole.update(buffer)
+            if digest_of(buffer) != place.digest:
+                where = f"bytes {place.offset} to {place.offset + place.length}"
+                raise DamagedError(f"{name}/{file}: {format_path(path)}: {where} are not what was written")
+        if whole.text() != self._files[file].digest:
+            raise DamagedError(f"{name}/{file}: its header is not what was written")
 
 
 def _check_digests(name: str, manifest: Manifest, snapshot: Snapshot, known: Mapping[Path, str]) -> None:
@@ -127,5 +175,7 @@ def _check_digests(name: str, manifest: Manifest, snapshot: Snapshot, known: Map
     for component, digest in digests.items():
         if digest != manifest.components[component].digest:
             raise DamagedError(f"{name}/{component}: its state does not have the digest that was saved")
+    if digests.keys() != manifest.components.keys():
+        return
     if state_digest(digests, manifest.env_steps, manifest.updates, manifest.boundary) != manifest.state_digest:
         raise DamagedError(f"{name}: the state does not have the digest that was saved")

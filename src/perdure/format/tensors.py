@@ -73,20 +73,28 @@ def contiguous_bytes(value: np.ndarray) -> memoryview:
 
 
 def pieces(value: np.ndarray, piece_bytes: int) -> Iterator[memoryview]:
-    """The array's bytes in pieces of at most `piece_bytes`."""
-    flat = contiguous_bytes(value)
-    for start in range(0, flat.nbytes, piece_bytes):
-        yield flat[start : start + piece_bytes]
+    """The array's bytes in memory order, in pieces of about `piece_bytes`; memory with gaps is copied by the piece."""
+    if value.nbytes == 0:
+        return
+    ordered = value.transpose(memory_axes(value))
+    if ordered.flags.c_contiguous:
+        flat = contiguous_bytes(value)
+        yield from (flat[start : start + piece_bytes] for start in range(0, flat.nbytes, piece_bytes))
+        return
+    rows = max(1, piece_bytes * len(ordered) // ordered.nbytes)
+    for start in range(0, len(ordered), rows):
+        yield contiguous_bytes(np.ascontiguousarray(ordered[start : start + rows]))
 
 
-def array_in(buffer: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
-    """The array whose bytes in memory order are `buffer`; a view of it.
+def empty_array(dtype: np.dtype, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
+    """Memory for an array, without gaps.
 
     Args:
-        buffer: the bytes, uint8.
         dtype: the array's dtype.
         shape: its shape, in the user's axis order.
         axes: its axes from the slowest to the fastest in memory.
     """
-    stored = buffer.view(dtype).reshape([shape[axis] for axis in axes])
-    return stored.transpose([axes.index(axis) for axis in range(len(axes))])
+    stored = np.empty([shape[axis] for axis in axes], dtype)
+    return (
+        stored if axes == tuple(range(len(axes))) else stored.transpose([axes.index(axis) for axis in range(len(axes))])
+    )

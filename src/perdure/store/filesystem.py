@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,12 +77,25 @@ class FileSystem:
         """A file's bytes in private, writable memory."""
         with _descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) as descriptor:
             buffer = np.empty(os.fstat(descriptor).st_size, np.uint8)
-            _read_into(descriptor, buffer)
+            rest = [buffer.data]
+            while rest and rest[0].nbytes:
+                _advance(rest, os.readv(descriptor, rest))
             return buffer
+
+    def read_file_into(self, path: Path, buffers: Sequence[memoryview]) -> None:
+        """Fills buffers of bytes one after another with a file's bytes, from its start."""
+        with _descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) as descriptor:
+            rest = [buffer for buffer in buffers if buffer.nbytes]
+            while rest:
+                _advance(rest, os.readv(descriptor, rest[:_BUFFERS_A_CALL]))
 
     def remove_tree(self, path: Path) -> None:
         """Removes a directory with everything in it."""
         shutil.rmtree(path)
+
+
+_BUFFERS_A_CALL = 512
+"""Well below the IOV_MAX of every system."""
 
 
 @contextmanager
@@ -100,10 +113,14 @@ def _write_all(descriptor: int, piece: Bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _read_into(descriptor: int, buffer: np.ndarray) -> None:
-    rest = buffer.data
-    while rest:
-        number = os.readv(descriptor, [rest])
-        if number == 0:
-            raise OSError("the file became shorter while it was read")
-        rest = rest[number:]
+def _advance(rest: list[memoryview], number: int) -> None:
+    """Drops the first `number` bytes from the buffers."""
+    if number == 0:
+        raise OSError("the file is shorter than it should be")
+    full = 0
+    while full < len(rest) and number >= rest[full].nbytes:
+        number -= rest[full].nbytes
+        full += 1
+    del rest[:full]
+    if number:
+        rest[0] = rest[0][number:]

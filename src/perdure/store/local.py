@@ -2,7 +2,7 @@
 
 import errno
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +53,10 @@ class LocalStore:
     def read(self, name: str, file: str) -> np.ndarray:
         """See `Store.read`."""
         return self._filesystem.read_file(self._directory / name / file)
+
+    def read_into(self, name: str, file: str, buffers: Sequence[memoryview]) -> None:
+        """See `Store.read_into`."""
+        self._filesystem.read_file_into(self._directory / name / file, buffers)
 
     def set_aside(self, name: str) -> str:
         """See `Store.set_aside`."""

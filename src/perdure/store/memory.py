@@ -1,12 +1,12 @@
 """The store in memory: the model that other stores are compared with, and a fast stand-in for tests."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
-from perdure.store.store import Bytes
+from perdure.store.store import Bytes, scatter
 
 
 class MemoryStore:
@@ -36,6 +36,10 @@ class MemoryStore:
         if file not in entry:
             raise FileNotFoundError(f"{name}/{file}")
         return np.frombuffer(bytearray(entry[file]), np.uint8)
+
+    def read_into(self, name: str, file: str, buffers: Sequence[memoryview]) -> None:
+        """See `Store.read_into`."""
+        scatter(self.read(name, file).data, buffers)
 
     def set_aside(self, name: str) -> str:
         """See `Store.set_aside`."""

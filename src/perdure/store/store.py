@@ -1,6 +1,6 @@
 """The protocol that every store keeps."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -8,6 +8,20 @@ import numpy as np
 
 Bytes = bytes | bytearray | memoryview
 """Anything with a contiguous buffer."""
+
+
+def scatter(data: memoryview, buffers: Sequence[memoryview]) -> None:
+    """Fills the buffers one after another from `data`.
+
+    Raises:
+        OSError: `data` is too short.
+    """
+    if sum(buffer.nbytes for buffer in buffers) > data.nbytes:
+        raise OSError("the file is shorter than it should be")
+    start = 0
+    for buffer in buffers:
+        buffer[:] = data[start : start + buffer.nbytes]
+        start += buffer.nbytes
 
 
 class Staging(Protocol):
@@ -73,6 +87,15 @@ class Store(Protocol):
         Raises:
             FileNotFoundError: no such entry or file.
             OSError: it cannot be read.
+        """
+        ...
+
+    def read_into(self, name: str, file: str, buffers: Sequence[memoryview]) -> None:
+        """Fills the buffers one after another with the file's bytes, from its start.
+
+        Raises:
+            FileNotFoundError: no such entry or file.
+            OSError: it cannot be read, or has fewer bytes than the buffers.
         """
         ...
 

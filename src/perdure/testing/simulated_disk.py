@@ -7,14 +7,14 @@ that returned is true, and a directory entry written by an operation that surviv
 
 import errno
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from perdure.store.filesystem import FileSystem
-from perdure.store.store import Bytes
+from perdure.store.store import Bytes, scatter
 
 Directory = dict[str, int]
 
@@ -196,6 +196,10 @@ class SimulatedDisk(FileSystem):
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
         return np.frombuffer(bytearray(self._content(node)), np.uint8)
 
+    def read_file_into(self, path: Path, buffers: Sequence[memoryview]) -> None:
+        """See `FileSystem`."""
+        scatter(self.read_file(path).data, buffers)
+
     def remove_tree(self, path: Path) -> None:
         """See `FileSystem`: one entry after another, as a real disk would."""
         node = self._find(path)
@@ -210,8 +214,8 @@ class SimulatedDisk(FileSystem):
         """Every disk that a power loss could leave, at any instant after the first `start` operations.
 
         `start` is a moment between two calls: the syncs up to then have returned. For each longer prefix, a sync that
-        follows its last operation has not happened yet. Operations that a sync made durable are kept, each other one is kept or lost,
-        and the last write may be torn. Where more than `most_undecided` operations are open, the newest of them are
+        follows its last operation has not happened yet. Operations that a sync made durable are kept,
+        each other one is kept or lost, and the last write may be torn. Where more than `most_undecided` operations are open, the newest of them are
         tried in all combinations, the older ones once all kept and once all lost.
         """
         for length in range(start, len(self.operations) + 1):

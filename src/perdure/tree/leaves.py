@@ -34,10 +34,14 @@ class Array:
     """JAX's weak type: decides promotions, so losing it changes dtypes later."""
     scalar: bool = False
     """True for a NumPy scalar (`np.float32(1)`), which is not a 0-d array to its user."""
+    immutable: bool = False
+    """True if nobody can write to the memory of `value` (a view of a JAX array), so that it need not be copied."""
 
     def owned(self) -> "Array":
-        """The same leaf with memory of its own, in the same memory order."""
-        return Array(self.value.copy(order="K"), self.weak_type, self.scalar)
+        """The same leaf with memory that nobody else can write to, in the same memory order."""
+        if self.immutable:
+            return self
+        return Array(self.value.copy(order="K"), self.weak_type, self.scalar, immutable=True)
 
 
 @dataclass(frozen=True, eq=False)
