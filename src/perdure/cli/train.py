@@ -1,7 +1,6 @@
 """`perdure train ppo`: the trainers' options as flags."""
 
 import argparse
-import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
     if directory.path.exists() and not directory.path.is_dir():
         raise UsageError(f"--run {directory.path}: a file stands there; a run is a directory.")
     check_buildable(command.env, command.networks)
-    seed_process(command.config.seed)
 
     def launch(progress: "Progress") -> "TrainResult":
         from perdure.nnx import launch_ppo
@@ -112,18 +110,6 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         return tyro.cli(command, args=list(words), prog="perdure train ppo")
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-def seed_process(seed: int) -> None:
-    """Seeds Python's and NumPy's global generators, which are part of a run's state.
-
-    The trainers draw nothing from them, but the operating system seeds them otherwise: two runs of one seed would
-    differ in them and in nothing else.
-    """
-    import numpy as np
-
-    random.seed(seed)
-    np.random.seed(seed)
 
 
 def check_buildable(env: str, networks: "NetworkConfig") -> None:
