@@ -13,7 +13,8 @@ def test_python_blocks_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Mon
     """Every block runs; the last one ends in an assertion that two runs are equal bit for bit."""
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert blocks and "assert" in blocks[-1]
+    assert blocks
+    assert "assert" in blocks[-1]
     namespace: dict[str, object] = {"__name__": "readme"}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), namespace)

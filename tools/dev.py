@@ -74,7 +74,7 @@ def test(options: Sequence[str]) -> NoReturn:
     tier = options[0] if options and options[0] in MARKS else ""
     rest = options[1:] if tier else options
     marks = ("-m", MARKS[tier]) if MARKS[tier] else ()
-    hand_over("-m", "pytest", "-n", "2", "--dist", "loadgroup", *marks, *rest)
+    hand_over("-m", "pytest", "-n", "2", "--dist", "loadfile", *marks, *rest)
 
 
 def lint(options: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from perdure.nnx.networks.containers import Sequential
 from perdure.nnx.networks.factories import make_mlp_actor_critic
 from perdure.nnx.networks.layers import Flattener
 from perdure.nnx.networks.types import StatefulModule
-from perdure.nnx.training import FREE, LogFn, TrainResult, train_ppo
+from perdure.nnx.training import FREE, LogFn, TrainResult, seed_process, train_ppo
 
 Mode = Literal["auto", "new", "resume"]
 
@@ -51,6 +51,7 @@ def launch_ppo(
         "networks": dataclasses.asdict(network_config),
         **dataclasses.asdict(config),
     }
+    seed_process(config.seed, run_directory)
     opened = Run(
         run_directory,
         config=settings,

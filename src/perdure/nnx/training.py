@@ -1,11 +1,13 @@
 """The PPO training loop: collect and update, evaluate, log, let the run save."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from perdure import Every, Run
 from perdure.nnx.config import TrainConfig, with_overrides
@@ -85,6 +87,7 @@ def train_ppo(
     state = _start(env, networks, config, initial_state)
     if run is None or isinstance(run, Run):
         return _train(env, eval_env or env, state, config, run, log_fn)
+    seed_process(config.seed, run)
     every = Every(env_steps=config.checkpoint_every_steps)
     with Run(run, config=config, horizon="ppo.total_steps", free=FREE, every=every) as opened:
         return _train(env, eval_env or env, state, config, opened, log_fn)
@@ -129,6 +132,17 @@ def _train(
         total_steps=state.steps_taken,
         total_iterations=state.steps_taken // config.ppo.steps_per_iteration,
     )
+
+
+def seed_process(seed: int, run_directory: str | Path) -> None:
+    """Seed Python's and NumPy's global generators, if the run is a new one.
+
+    The training draws nothing from them, but they are part of every run's state, and the operating system seeds
+    them otherwise: two runs of one seed would differ in them alone.
+    """
+    if not (Path(run_directory) / "run.json").exists():
+        random.seed(seed)
+        np.random.seed(seed)
 
 
 def to_numbers(scalars: dict[str, jax.Array]) -> dict[str, Any]:

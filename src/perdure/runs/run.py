@@ -188,8 +188,8 @@ class Run:
         self._journal = Journal(self._directory)
         if beginning.notice:
             self._notice(beginning.notice)
-        self._journal.lineage.append("started", run_id=self._record.run_id)
         self._note_leftovers()
+        self._journal.lineage.append("started", run_id=self._record.run_id, notices=self.notices)
         self._counters = start
         self._journal.metrics.cut_back(None)
         self._save(targets)

@@ -1,0 +1,54 @@
+"""What the tool's exit codes mean, and which error leads to which."""
+
+from enum import IntEnum
+
+from perdure.errors import ContractError, DamagedError, LockedError, NothingToLoadError, UsageError
+
+
+class ExitCode(IntEnum):
+    """Supervisors retry on 75 and on 128 or more, never on the others."""
+
+    DONE = 0
+    """Done, or finished already."""
+    DIFFERENCES = 1
+    """`diff` found a difference; `verify` found damage, but something intact is left."""
+    USAGE = 2
+    """The command cannot be right."""
+    CONTRACT = 3
+    """The resume would not be the same run."""
+    NOTHING_TO_LOAD = 4
+    """No run, no checkpoint, or nothing intact."""
+    LOCKED = 5
+    """Another process trains this run."""
+    UNEXPECTED = 70
+    """Anything else: a full disk, a fault of perdure's."""
+    INTERRUPTED = 130
+    """Stopped by Ctrl-C."""
+    BROKEN_PIPE = 141
+    """The reader of the output went away, as in `perdure ls | head -1`."""
+
+
+EXPLANATION = """\
+exit codes:
+  0    done, or finished already
+  1    diff: they differ; verify: something is damaged, but an intact checkpoint is left
+  2    usage
+  3    the resume would not be the same run: configuration, seed or structure differ
+  4    nothing intact to load: no run, no checkpoint, or all damaged
+  5    another process is training this run
+  70   an unexpected error
+  130  stopped by Ctrl-C
+"""
+
+_CODES: tuple[tuple[type[Exception], ExitCode], ...] = (
+    (ContractError, ExitCode.CONTRACT),
+    (NothingToLoadError, ExitCode.NOTHING_TO_LOAD),
+    (DamagedError, ExitCode.NOTHING_TO_LOAD),
+    (LockedError, ExitCode.LOCKED),
+    (UsageError, ExitCode.USAGE),
+)
+
+
+def code_of(error: Exception) -> ExitCode:
+    """The exit code that an error ends the tool with."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)

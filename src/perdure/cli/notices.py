@@ -1,0 +1,29 @@
+"""What a run has to say while it opens (damage stepped back from, rows cut), made visible on stderr."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _ToStderr(logging.Handler):
+    """One line a notice; looks stderr up each time, for it may have been replaced."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(f"perdure: {record.getMessage()}", file=sys.stderr, flush=True)
+        except OSError:  # nobody reads it; that is no reason to stop training
+            return
+
+
+@contextmanager
+def shown_notices() -> Iterator[None]:
+    """Shows the notices of every run that is opened inside."""
+    logger, handler = logging.getLogger("perdure"), _ToStderr(logging.WARNING)
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates

@@ -1,0 +1,75 @@
+"""How the tool writes: aligned text for people, one JSON document for programs."""
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+
+def print_json(document: Any) -> None:
+    """One document, indented; what JSON has no number for (NaN, infinities) comes as text."""
+    print(json.dumps(_plain(document), indent=2, allow_nan=False))
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {str(key): _plain(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_plain(value) for value in node]
+    if isinstance(node, float) and not math.isfinite(node):
+        return str(node)
+    return str(node) if isinstance(node, Path) else node
+
+
+def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "") -> None:
+    """Rows in aligned columns, two spaces apart.
+
+    Args:
+        rows: all of the same length; the first may be a head.
+        right: the columns that are set flush right, by position.
+        indent: what each line begins with.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print(f"{indent}{'  '.join(cells)}".rstrip())
+
+
+def size(size_bytes: int) -> str:
+    """A number of bytes as a person reads it."""
+    amount = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """A time span in its largest fitting unit."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def age(created: str) -> float:
+    """Seconds since a time stamp in ISO 8601."""
+    return (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds()
+
+
+def count(number: int, thing: str) -> str:
+    """A number with its noun: `1 leaf`, `2 checkpoints`."""
+    plural = {"leaf": "leaves", "directory": "directories"}.get(thing, f"{thing}s")
+    return f"{number:,} {thing if number == 1 else plural}"
+
+
+def value(node: Any) -> str:
+    """A plain value of a contract or a metrics row, shortened."""
+    text = repr(node) if not isinstance(node, float) else f"{node:.6g}"
+    return text if len(text) <= 60 else f"{text[:57]}…"

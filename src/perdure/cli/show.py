@@ -1,0 +1,217 @@
+"""`perdure show RUN_OR_CHECKPOINT`: what is in it, from its record and manifests alone."""
+
+import argparse
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.inventory import inventory
+from perdure.cli.metric_streams import count_rows
+from perdure.cli.output import age, count, duration, print_json, print_table, size, value
+from perdure.cli.targets import CheckpointTarget, RunTarget, environment_of, find_target, horizon_of, size_of
+from perdure.errors import DamagedError, UsageError
+from perdure.format.manifest import Manifest
+from perdure.runs.record import read_record
+
+NOTE = "Manifests are proven by their digests; tensor files are not read (`perdure verify` reads every byte)."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments."""
+    parser.epilog = NOTE
+    parser.add_argument("target", metavar="RUN_OR_CHECKPOINT", help="a run's directory, or a checkpoint's")
+    parser.add_argument("--leaves", action="store_true", help="of a checkpoint: every leaf")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints what is there.
+
+    Raises:
+        NoRunError: nothing is there.
+        DamagedError: the record, or the manifest of a named checkpoint, is not what was written.
+    """
+    target = find_target(arguments.target)
+    if isinstance(target, CheckpointTarget):
+        document, print_text = checkpoint_document(target, leaves=arguments.leaves), _print_checkpoint
+    elif arguments.leaves:
+        raise UsageError("show --leaves: give a checkpoint, for instance the newest in the run's checkpoints/.")
+    else:
+        document, print_text = run_document(target), _print_run
+    if arguments.json:
+        print_json(document)
+    else:
+        print_text(document)
+    return ExitCode.DONE
+
+
+def run_document(target: RunTarget) -> dict[str, Any]:
+    """All that is said of a run."""
+    directory = target.directory
+    record = read_record(directory.record)
+    checkpoints = [_checkpoint_line(checkpoint) for checkpoint in target.checkpoints()]
+    sound = [line for line in checkpoints if line["problem"] is None]
+    rows, last_row = count_rows(directory)
+    return {
+        "run": directory.path,
+        "run_id": record.run_id,
+        "created": record.created,
+        "launch": dict(record.launch),
+        "env": environment_of(record),
+        "env_steps": sound[0]["env_steps"] if sound else None,
+        "total_steps": horizon_of(record),
+        "continuation_class": sound[0]["continuation_class"] if sound else None,
+        "size_bytes": size_of(directory.path),
+        "checkpoints": checkpoints,
+        "set_aside": sorted(path.name for path in directory.damaged.iterdir()) if directory.damaged.is_dir() else [],
+        "metrics_rows": rows,
+        "last_metrics": last_row,
+        "contract": {section: dict(keys) for section, keys in record.contract.items()},
+        "versions": dict(record.versions),
+    }
+
+
+def _checkpoint_line(checkpoint: CheckpointTarget) -> dict[str, Any]:
+    try:
+        manifest, problem = checkpoint.manifest(), None
+    except DamagedError as error:
+        manifest, problem = None, str(error)
+    return {
+        "name": checkpoint.name,
+        "env_steps": manifest and manifest.env_steps,
+        "updates": manifest and manifest.updates,
+        "boundary": manifest and manifest.boundary,
+        "continuation_class": manifest and manifest.fidelity,
+        "size_bytes": manifest and manifest.size_bytes,
+        "created": manifest and manifest.created,
+        "state_digest": manifest and manifest.state_digest,
+        "problem": problem,
+    }
+
+
+def _print_run(document: Mapping[str, Any]) -> None:
+    steps, total = document["env_steps"], document["total_steps"]
+    facts = [
+        ("run", str(document["run"])),
+        ("id", document["run_id"]),
+        ("created", f"{document['created']} ({duration(age(document['created']))} ago)"),
+        ("launched", _launch(document["launch"])),
+        ("environment", document["env"] or "not stated"),
+        ("steps", _progress(steps, total)),
+        ("class", document["continuation_class"] or "–"),
+        ("size", size(document["size_bytes"])),
+        ("metrics", count(document["metrics_rows"], "row")),
+    ]
+    if document["set_aside"]:
+        facts.append(("damaged", f"{len(document['set_aside'])} set aside: {', '.join(document['set_aside'])}"))
+    print_table(facts)
+    _print_checkpoints(document["checkpoints"])
+    _print_mapping("last metrics", document["last_metrics"] or {})
+    for section, keys in document["contract"].items():
+        _print_mapping(f"contract, {section}", keys)
+
+
+def _progress(steps: int | None, total: int | None) -> str:
+    if steps is None:
+        return "no sound checkpoint"
+    finished = " (finished)" if total is not None and steps >= total else ""
+    return f"{steps:,}" + (f" of {total:,}{finished}" if total is not None else "")
+
+
+def _print_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
+    print(f"\n{count(len(checkpoints), 'checkpoint')}, the newest first")
+    head = ("NAME", "UPDATES", "CLASS", "SIZE", "AGE")
+    sound = [line for line in checkpoints if line["problem"] is None]
+    rows = [
+        (
+            line["name"],
+            f"{line['updates']:,}",
+            line["continuation_class"],
+            size(line["size_bytes"]),
+            duration(age(line["created"])),
+        )
+        for line in sound
+    ]
+    if rows:
+        print_table([head, *rows], right=(1, 3, 4), indent="  ")
+    for line in checkpoints:
+        if line["problem"] is not None:
+            print(f"  damaged: {line['problem']}")
+
+
+def _print_mapping(title: str, mapping: Mapping[str, Any]) -> None:
+    if mapping:
+        print(f"\n{title}")
+        print_table([(name, value(part)) for name, part in mapping.items()], indent="  ")
+
+
+def _launch(launch: Mapping[str, Any]) -> str:
+    match launch:
+        case {"kind": "trainer", "name": str(name)}:
+            return f"perdure train {name}"
+        case {"kind": "script", "argv": list(argv), "cwd": str(cwd)}:
+            return f"{shlex.join(argv)} (in {cwd})"
+    return "in an unknown way"
+
+
+def checkpoint_document(target: CheckpointTarget, *, leaves: bool) -> dict[str, Any]:
+    """All that is said of a checkpoint; `leaves` lists every leaf too."""
+    manifest = target.manifest()
+    document = {name: part for name, part in vars(manifest).items() if name not in ("components", "files", "contract")}
+    document |= {
+        "path": target.path,
+        "continuation_class": manifest.fidelity,
+        "size_bytes": manifest.size_bytes,
+        "components": _components(manifest, leaves=leaves),
+        "files": {name: vars(entry) for name, entry in manifest.files.items()},
+        "contract": {section: dict(keys) for section, keys in manifest.contract.items()},
+    }
+    return document
+
+
+def _components(manifest: Manifest, *, leaves: bool) -> dict[str, dict[str, Any]]:
+    components = {}
+    for name, entry in manifest.components.items():
+        entries = inventory(name, entry)
+        components[name] = {
+            "adapter": entry.adapter,
+            "continuation_class": entry.fidelity,
+            "reason": entry.reason,
+            "digest": entry.digest,
+            "leaf_count": len(entries),
+            "size_bytes": sum(leaf.size_bytes for leaf in entries),
+        }
+        if leaves:
+            components[name]["leaves"] = [asdict(leaf) for leaf in entries]
+    return components
+
+
+def _print_checkpoint(document: Mapping[str, Any]) -> None:
+    print_table(
+        [
+            ("checkpoint", str(document["path"])),
+            ("run", document["run_id"] or "none: saved by perdure.save"),
+            ("created", f"{document['created']} ({duration(age(document['created']))} ago)"),
+            ("counters", f"env_steps {document['env_steps']:,}, updates {document['updates']:,}"),
+            ("class", document["continuation_class"]),
+            ("state", document["state_digest"]),
+            ("arrays", f"{size(document['size_bytes'])} in {count(len(document['files']), 'file')}"),
+            ("computed by", ", ".join(f"{name} {version}" for name, version in document["arithmetic"].items())),
+        ]
+    )
+    components = document["components"]
+    print(f"\n{count(len(components), 'component')}")
+    rows = [
+        (name, part["adapter"], f"{part['leaf_count']:,}", size(part["size_bytes"]), part["continuation_class"])
+        for name, part in components.items()
+    ]
+    print_table([("NAME", "ADAPTER", "LEAVES", "ARRAYS", "CLASS"), *rows], right=(2, 3), indent="  ")
+    for name, part in components.items():
+        if part["continuation_class"] != "exact-snapshot":
+            print(f"  {name}: {part['reason']}")
+    lines = [(leaf["path"], leaf["what"]) for part in components.values() for leaf in part.get("leaves", [])]
+    if lines:
+        print(f"\n{count(len(lines), 'leaf')}")
+        print_table(lines, indent="  ")

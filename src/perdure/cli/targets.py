@@ -1,0 +1,146 @@
+"""What a user points at: a run or a checkpoint."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from perdure.checkpoint.opening import Opened, open_checkpoint, read_manifest
+from perdure.errors import DamagedError, NoCheckpointError, NoRunError
+from perdure.format.manifest import FILE_NAME, Manifest
+from perdure.runs.directory import RunDirectory, newest_first, steps_of
+from perdure.runs.loading import manifest_of_run, open_of_run
+from perdure.runs.record import RunRecord, read_record
+from perdure.store.local import LocalStore
+
+
+@dataclass(frozen=True)
+class CheckpointTarget:
+    """One checkpoint directory, of a run or of `perdure.save`."""
+
+    path: Path
+    """The directory, absolute."""
+
+    @property
+    def name(self) -> str:
+        """Its name in its store."""
+        return self.path.name
+
+    @property
+    def store(self) -> LocalStore:
+        """The store that it stands in."""
+        return LocalStore(self.path.parent, self.path.parent.parent / "damaged")
+
+    @property
+    def run(self) -> RunDirectory | None:
+        """The run that it stands in; None if it stands alone."""
+        run = RunDirectory(self.path.parent.parent)
+        return run if self.path.parent == run.checkpoints and run.record.exists() else None
+
+    def open(self) -> Opened:
+        """Reads and verifies all of it.
+
+        Raises:
+            DamagedError: it is not what was written, or not where it was written.
+        """
+        run = self.run
+        if run is None:
+            return open_checkpoint(self.store, self.name)
+        return open_of_run(self.store, self.name, run_id(run))
+
+    def manifest(self) -> Manifest:
+        """The manifest alone, proven by its own digest.
+
+        Raises:
+            DamagedError: it is not what was written, or not where it was written.
+        """
+        run = self.run
+        return (
+            read_manifest(self.store, self.name)[0]
+            if run is None
+            else manifest_of_run(self.store, self.name, run_id(run))
+        )
+
+
+@dataclass(frozen=True)
+class RunTarget:
+    """A run's directory."""
+
+    directory: RunDirectory
+    """Where everything of the run stands."""
+
+    def checkpoints(self) -> list[CheckpointTarget]:
+        """Its checkpoints, the newest first."""
+        names = newest_first(self.directory.store().names())
+        return [CheckpointTarget(self.directory.checkpoints / name) for name in names]
+
+    def newest(self) -> CheckpointTarget:
+        """Its newest checkpoint, intact or not.
+
+        Raises:
+            NoCheckpointError: it has none.
+        """
+        checkpoints = self.checkpoints()
+        if checkpoints:
+            return checkpoints[0]
+        set_aside = self.directory.damaged.is_dir() and any(self.directory.damaged.iterdir())
+        why = (
+            "all were damaged and stand under damaged/"
+            if set_aside
+            else "it was stopped before the first was committed"
+        )
+        raise NoCheckpointError(f"{self.directory.path}: the run has no checkpoint; {why}.")
+
+
+Target = RunTarget | CheckpointTarget
+
+
+def find_target(text: str | os.PathLike[str]) -> Target:
+    """The run or checkpoint at a path.
+
+    Raises:
+        NoRunError: nothing is there, or something else.
+    """
+    path = Path(text).expanduser().resolve()
+    run = RunDirectory(path)
+    if not path.is_dir():
+        raise NoRunError(f"{path}: no such directory. Check the spelling; `perdure ls` lists runs.")
+    if run.record.exists() or run.checkpoints.is_dir():
+        return RunTarget(run)
+    if (path / FILE_NAME).exists() or steps_of(path.name) is not None:
+        return CheckpointTarget(path)
+    hint = f" Did you mean {path.parent}?" if RunDirectory(path.parent).record.exists() else ""
+    raise NoRunError(f"{path}: neither a run (no run.json in it) nor a checkpoint (no {FILE_NAME} in it).{hint}")
+
+
+def run_id(run: RunDirectory) -> str | None:
+    """The run's id; None if its record cannot be read."""
+    try:
+        return read_record(run.record).run_id
+    except (DamagedError, NoRunError):
+        return None
+
+
+def environment_of(record: RunRecord) -> str | None:
+    """The environment's name, where the configuration tells it under a usual key."""
+    usual = ("env_id", "env", "environment", "env_name")
+    values = {key.split(".")[-1]: value for section in record.contract.values() for key, value in section.items()}
+    return next((str(values[key]) for key in usual if values.get(key) is not None), None)
+
+
+def horizon_of(record: RunRecord) -> int | None:
+    """The total of environment steps that the contract states."""
+    steps = list(record.contract.get("horizon", {}).values())
+    return steps[0] if len(steps) == 1 and type(steps[0]) is int else None
+
+
+def size_of(path: Path) -> int:
+    """Bytes of all files below a directory; a file with several names counts once."""
+    sizes = {}
+    for place, _, files in os.walk(path):
+        for file in files:
+            try:
+                status = (Path(place) / file).lstat()
+            except FileNotFoundError:  # a running process has just moved it
+                continue
+            sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())

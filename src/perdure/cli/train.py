@@ -1,0 +1,126 @@
+"""`perdure train ppo`: the trainers' options as flags."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perdure.cli.training import cadence, require_trainer, watch
+from perdure.errors import UsageError
+from perdure.runs.directory import open_directory
+
+if TYPE_CHECKING:
+    from perdure.cli.progress import Progress
+    from perdure.nnx import NetworkConfig, TrainConfig, TrainResult
+
+NOTE = "Its options: perdure train ppo --help"
+
+
+@dataclass(frozen=True)
+class PPOCommand:
+    """What the words after `perdure train ppo` say."""
+
+    env: str
+    """gymnax's name of the environment."""
+    run: Path
+    """The run's directory."""
+    config: "TrainConfig"
+    """The training."""
+    networks: "NetworkConfig"
+    """The networks."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments; the trainer's own are parsed by `parse_ppo`."""
+    parser.epilog = NOTE
+    parser.add_argument("trainer", choices=["ppo"], help="the algorithm")
+    parser.add_argument("options", nargs=argparse.REMAINDER, metavar="…", help="the trainer's options")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Trains to the horizon.
+
+    Raises:
+        UsageError: there is no such environment, or an option is refused.
+        ContractError: the run in that directory was launched with other options.
+        LockedError: another process trains it.
+    """
+    require_trainer()
+    command = parse_ppo(arguments.options)
+    directory = open_directory(command.run)
+    if directory.path.exists() and not directory.path.is_dir():
+        raise UsageError(f"--run {directory.path}: a file stands there; a run is a directory.")
+    check_buildable(command.env, command.networks)
+
+    def launch(progress: "Progress") -> "TrainResult":
+        from perdure.nnx import launch_ppo
+
+        return launch_ppo(
+            command.env,
+            command.config,
+            directory.path,
+            networks=command.networks,
+            checkpoint_every=cadence(command.config.checkpoint_every_steps),
+            log_fn=progress,
+        )
+
+    total_steps = command.config.ppo.total_steps
+    print(f"perdure: {command.env}, {total_steps:,} steps, in {directory.path}", file=sys.stderr, flush=True)
+    return watch(directory, total_steps, launch)
+
+
+def parse_ppo(words: Sequence[str]) -> PPOCommand:
+    """The words after `perdure train ppo`; tyro leaves with code 2 and a message if they cannot be right.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+    import tyro
+
+    from perdure.nnx import EvalConfig, NetworkConfig, PPOConfig, TrainConfig
+
+    defaults = TrainConfig()
+
+    def command(
+        *,
+        env: str,
+        run: Path,
+        seed: int = defaults.seed,
+        checkpoint_every_steps: int = defaults.checkpoint_every_steps,
+        ppo: tyro.conf.OmitArgPrefixes[PPOConfig] = defaults.ppo,
+        eval: EvalConfig = defaults.eval,
+        networks: NetworkConfig = NetworkConfig(),  # noqa: B008 - a frozen value
+    ) -> PPOCommand:
+        """Train an actor-critic by PPO, or go on with the run in that directory under the same options.
+
+        Args:
+            env: gymnax's name of the environment, for instance CartPole-v1.
+            run: The run's directory.
+            seed: Seeds the environments, the sampling, the minibatches and the evaluations.
+            checkpoint_every_steps: Env-steps between checkpoints; after ten minutes without one, one is saved anyway.
+            ppo: The algorithm.
+            eval: Evaluation, which never touches the training.
+            networks: The networks.
+        """
+        return PPOCommand(env, run, TrainConfig(ppo, eval, seed, checkpoint_every_steps), networks)
+
+    try:
+        return tyro.cli(command, args=list(words), prog="perdure train ppo")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def check_buildable(env: str, networks: "NetworkConfig") -> None:
+    """Builds environment and networks once, so that the run's directory is not touched in vain.
+
+    Raises:
+        UsageError: there is no such environment, or the networks cannot be built.
+    """
+    from perdure.nnx.launch import build
+
+    try:
+        build(env, networks, seed=0)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

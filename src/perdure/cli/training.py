@@ -1,0 +1,62 @@
+"""What `train` and `resume` share: a trainer that runs in this process, watched and summed up."""
+
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.notices import shown_notices
+from perdure.cli.output import duration
+from perdure.cli.progress import Progress
+from perdure.errors import UsageError
+from perdure.runs.cadence import Every
+from perdure.runs.directory import RunDirectory, newest_first
+
+if TYPE_CHECKING:
+    from perdure.nnx import TrainResult
+
+MINUTES_BETWEEN_CHECKPOINTS = 10
+
+Launch = Callable[[Progress], "TrainResult"]
+"""Trains to the end; calls what it is given once an iteration."""
+
+
+def cadence(checkpoint_every_steps: int) -> Every:
+    """When the tool's trainers save: by steps, and by the clock in case steps are slow."""
+    return Every(env_steps=checkpoint_every_steps, minutes=MINUTES_BETWEEN_CHECKPOINTS)
+
+
+def watch(directory: RunDirectory, total_steps: int, launch: Launch) -> int:
+    """Runs a trainer with a progress line and its notices on stderr; says on stdout how it ended."""
+    progress, started = Progress(directory, total_steps), time.monotonic()
+    try:
+        with shown_notices():
+            result = launch(progress)
+    except KeyboardInterrupt:
+        progress.close()
+        raise KeyboardInterrupt(f"go on with: perdure resume {directory.path}") from None
+    progress.close()
+    newest = next(newest_first(directory.store().names()))
+    if progress.iterations == 0:
+        print(f"{directory.path}: finished already, at {result.total_steps:,} steps ({newest}).")
+        return ExitCode.DONE
+    last = "" if progress.last_return is None else f", return {progress.last_return:.1f}"
+    spent = duration(time.monotonic() - started)
+    print(f"{directory.path}: finished at {result.total_steps:,} steps{last}, in {spent} ({newest}).")
+    return ExitCode.DONE
+
+
+def require_trainer(extra: str = "gymnax") -> None:
+    """Loads the trainers.
+
+    Raises:
+        UsageError: what they need is not installed.
+    """
+    try:
+        import_module("perdure.nnx.envs.gymnax")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("perdure"):
+            raise
+        missing = f"the trainers need {error.name}, which is not installed: pip install 'perdure[{extra}]'"
+        raise UsageError(missing) from error

@@ -1,0 +1,143 @@
+"""`perdure show` tells from records and manifests what is in a run or a checkpoint."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import perdure
+
+
+def test_a_run(perdure_cli, run_path: Path):
+    result = perdure_cli("show", run_path)
+
+    assert (result.code, result.err) == (0, "")
+    for line in (
+        f"run          {run_path}",
+        "environment  Toy-v0",
+        "steps        30 of 60",
+        "class        exact-snapshot",
+        "metrics      3 rows",
+        "4 checkpoints, the newest first",
+        "contract, seed\n  seed  1",
+    ):
+        assert line in result.out
+
+
+def test_a_finished_run_says_so(perdure_cli, toy: ModuleType, tmp_path: Path):
+    toy.train(tmp_path / "done", updates=2)
+
+    assert "steps        20 of 20 (finished)" in perdure_cli("show", tmp_path / "done").out
+
+
+def test_a_run_in_json(perdure_cli, run_path: Path):
+    document = json.loads(perdure_cli("show", run_path, "--json").out)
+
+    assert (document["env"], document["env_steps"], document["total_steps"]) == ("Toy-v0", 30, 60)
+    assert document["launch"]["kind"] == "script"
+    assert [line["env_steps"] for line in document["checkpoints"]] == [30, 20, 10, 0]
+    assert document["last_metrics"]["env_steps"] == 30
+    assert document["contract"]["algorithm"] == {"env_id": "Toy-v0", "learning_rate": 0.1}
+
+
+def test_the_last_metrics_are_those_of_the_last_whole_row(perdure_cli, run_path: Path):
+    with (run_path / "metrics.jsonl").open("ab") as metrics:
+        metrics.write(b'{"loss":{"float":"7ff8000000000000"}}\n{"lo')
+    document = json.loads(perdure_cli("show", run_path, "--json").out)
+
+    assert (document["metrics_rows"], document["last_metrics"]) == (4, {"loss": "nan"})
+
+
+def test_unreadable_metrics_hide_nothing_else(perdure_cli, run_path: Path):
+    (run_path / "metrics.jsonl").write_bytes(b"\xff\n")
+    document = json.loads(perdure_cli("show", run_path, "--json").out)
+
+    assert (document["metrics_rows"], document["last_metrics"], document["env_steps"]) == (1, None, 30)
+
+
+def test_a_damaged_manifest_is_listed_and_the_others_are_shown(perdure_cli, run_path: Path, step, flip: Callable):
+    flip(step(30) / "MANIFEST.json")
+    result = perdure_cli("show", run_path)
+
+    assert result.code == 0
+    assert "steps        20 of 60" in result.out
+    assert "  damaged: step_0000000030: MANIFEST.json: " in result.out
+
+
+def test_a_checkpoint(perdure_cli, step):
+    result = perdure_cli("show", step(20))
+    lines = [line.split() for line in result.out.splitlines()]
+
+    assert result.code == 0
+    assert "counters     env_steps 20, updates 2" in result.out
+    assert ["weights", "numpy-array", "1", "48", "B", "exact-snapshot"] in lines
+    assert "float64 2×3" not in result.out
+
+
+def test_the_leaves_of_a_checkpoint(perdure_cli, step):
+    result = perdure_cli("show", step(20), "--leaves")
+    lines = [line.split() for line in result.out.splitlines()]
+
+    assert ["weights", "float64", "2×3"] in lines
+    assert ["trace/seen", "12"] in lines
+
+
+def test_a_checkpoint_in_json(perdure_cli, step):
+    document = json.loads(perdure_cli("show", step(20), "--leaves", "--json").out)
+
+    assert (document["env_steps"], document["boundary"]) == (20, 2)
+    assert document["components"]["weights"]["leaves"] == [
+        {"path": "weights", "what": "float64 2×3", "size_bytes": 48},
+    ]
+
+
+def test_a_checkpoint_that_belongs_to_no_run(perdure_cli, tmp_path: Path):
+    perdure.save(tmp_path / "mine", answer=42, odd=float("nan"))
+    result = perdure_cli("show", tmp_path / "mine", "--leaves")
+
+    assert "run          none: saved by perdure.save" in result.out
+    assert ["odd", "nan"] in [line.split() for line in result.out.splitlines()]
+    assert perdure_cli("show", tmp_path / "mine", "--leaves", "--json").code == 0
+
+
+def test_the_leaves_of_a_run_are_those_of_a_checkpoint(perdure_cli, run_path: Path):
+    result = perdure_cli("show", run_path, "--leaves")
+
+    assert (result.code, result.out) == (2, "")
+    assert "give a checkpoint" in result.err
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("nope", "nope: no such directory. Check the spelling; `perdure ls` lists runs."),
+        (
+            "run/checkpoints",
+            "neither a run (no run.json in it) nor a checkpoint (no MANIFEST.json in it). Did you mean",
+        ),
+        (".", "neither a run (no run.json in it) nor a checkpoint (no MANIFEST.json in it)."),
+    ],
+)
+def test_what_is_neither(perdure_cli, run_path: Path, place: str, message: str):
+    result = perdure_cli("show", run_path.parent / place)
+
+    assert (result.code, result.out) == (4, "")
+    assert message in result.err
+
+
+def test_a_damaged_record(perdure_cli, run_path: Path, flip: Callable):
+    flip(run_path / "run.json")
+    result = perdure_cli("show", run_path)
+
+    assert (result.code, result.out) == (4, "")
+    assert f"{run_path}/run.json: " in result.err
+
+
+def test_a_damaged_manifest(perdure_cli, step, flip: Callable):
+    flip(step(10) / "MANIFEST.json")
+    result = perdure_cli("show", step(10))
+
+    assert (result.code, result.out) == (4, "")
+    assert "step_0000000010: MANIFEST.json: " in result.err

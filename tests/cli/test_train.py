@@ -1,0 +1,196 @@
+"""`perdure train ppo` and `perdure resume` of its runs, with JAX, on networks as small as they come."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnax")
+
+pytestmark = [pytest.mark.jax, pytest.mark.xdist_group("cli-ppo")]
+
+OPTIONS = {
+    "--env": "CartPole-v1",
+    "--total-steps": 96,
+    "--seed": 3,
+    "--n-envs": 4,
+    "--rollout-length": 4,
+    "--n-minibatches": 2,
+    "--networks.actor-hidden-sizes": 4,
+    "--networks.critic-hidden-sizes": 4,
+    "--eval.every-steps": 48,
+    "--eval.n-envs": 2,
+    "--eval.max-episode-length": 8,
+    "--checkpoint-every-steps": 16,
+}
+
+
+def options(**changed: object) -> list[str]:
+    replaced = {f"--{name.replace('_', '-').replace('.-', '.')}": value for name, value in changed.items()}
+    return [str(word) for pair in (OPTIONS | replaced).items() for word in pair]
+
+
+@pytest.fixture(autouse=True)
+def process_generators() -> Iterator[None]:
+    """`train` seeds the generators of this process; they come back."""
+    before = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(before[0])
+    np.random.set_state(before[1])
+
+
+@pytest.fixture
+def trained(perdure_cli, tmp_path: Path) -> Path:
+    """A finished run."""
+    result = perdure_cli("train", "ppo", "--run", tmp_path / "run", *options())
+    assert result.code == 0, result.err
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def stopped(trained: Path) -> Path:
+    """The same as if it had been killed after 64 of 96 steps."""
+    for name in ("step_0000000080", "step_0000000096"):
+        (trained / "checkpoints" / name).rename(trained.parent / name)
+    return trained
+
+
+@pytest.mark.full
+def test_train_to_the_horizon_and_once_more(perdure_cli, tmp_path: Path):
+    words = ["train", "ppo", "--run", tmp_path / "run", *options()]
+    first, again = perdure_cli(*words), perdure_cli(*words)
+
+    assert (first.code, again.code) == (0, 0)
+    assert f"{tmp_path}/run: finished at 96 steps, return " in first.out
+    assert first.err == f"perdure: CartPole-v1, 96 steps, in {tmp_path}/run\n"
+    assert again.out == f"{tmp_path}/run: finished already, at 96 steps (step_0000000096).\n"
+
+
+@pytest.mark.full
+def test_a_resume_is_identical_to_a_straight_run(perdure_cli, stopped: Path, tmp_path: Path):
+    resumed = perdure_cli("resume", stopped)
+    straight = perdure_cli("train", "ppo", "--run", tmp_path / "straight", *options())
+
+    assert (resumed.code, straight.code) == (0, 0)
+    assert f"perdure: {stopped}: metrics.jsonl: " in resumed.err  # rows after the checkpoint were cut
+    assert f"{stopped}: finished at 96 steps, return " in resumed.out
+    assert perdure_cli("diff", stopped, tmp_path / "straight").code == 0
+    assert perdure_cli("resume", stopped).out.startswith(f"{stopped}: finished already, at 96 of 96 steps")
+
+
+@pytest.mark.full
+def test_train_on_an_existing_run_resumes_it_and_steps_back_over_damage(perdure_cli, stopped: Path, flip: Callable):
+    flip(stopped / "checkpoints" / "step_0000000064" / "networks.safetensors")
+    result = perdure_cli("train", "ppo", "--run", stopped, *options())
+
+    assert result.code == 0
+    assert f"perdure: {stopped}: stepped back over a damaged checkpoint: step_0000000064/networks" in result.err
+    assert "finished at 96 steps" in result.out
+
+
+@pytest.mark.full
+def test_other_options_are_refused_all_at_once(perdure_cli, stopped: Path):
+    before = {path: path.read_bytes() for path in stopped.rglob("*.json*")}
+    result = perdure_cli("train", "ppo", "--run", stopped, *options(seed=4, gae_lambda=0.5, total_steps=112))
+
+    assert (result.code, result.out) == (3, "")
+    assert "3 differences; nothing was changed." in result.err
+    assert "seed.seed: 3 in the run, 4 here." in result.err
+    assert "algorithm.ppo.gae_lambda: 0.95 in the run, 0.5 here." in result.err
+    assert "horizon.ppo.total_steps: 96 in the run, 112 here." in result.err
+    assert {path: path.read_bytes() for path in stopped.rglob("*.json*")} == before
+
+
+@pytest.mark.full
+def test_another_cadence_is_accepted(perdure_cli, stopped: Path):
+    assert perdure_cli("train", "ppo", "--run", stopped, *options(checkpoint_every_steps=32)).code == 0
+
+
+@pytest.mark.full
+def test_another_process_is_training_there(perdure_cli, stopped: Path):
+    program = (
+        "import sys; from pathlib import Path; from perdure.runs.lock import acquire\n"
+        "lock = acquire(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(stopped / ".writer.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        results = [perdure_cli("resume", stopped), perdure_cli("train", "ppo", "--run", stopped, *options())]
+        holder.communicate()
+
+    assert [result.code for result in results] == [5, 5]
+    assert all(f"another process is training this run: pid {holder.pid} on " in result.err for result in results)
+
+
+@pytest.mark.full
+def test_ctrl_c_says_how_to_go_on(perdure_cli, stopped: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(self: object, metrics: object, env_steps: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perdure.cli.progress.Progress.__call__", interrupt)
+    result = perdure_cli("resume", stopped)
+    monkeypatch.undo()
+
+    assert result.code == 130
+    assert result.err.endswith(f"perdure: interrupted; go on with: perdure resume {stopped}\n")
+    assert perdure_cli("resume", stopped).code == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"env": "CartPole"}, "perdure: gymnax has no environment 'CartPole'. It has: "),
+        ({"seed": -1}, "perdure: TrainConfig.seed must be an integer in [0, 2**32), got -1."),
+        ({"n_envs": 5}, "PPOConfig.n_minibatches=2 does not divide n_envs=5"),
+        ({"n_envs": "many"}, "invalid literal for int()"),
+        ({"learning_speed": 1}, "Unrecognized options: --learning-speed"),
+    ],
+)
+def test_impossible_options_create_nothing(perdure_cli, tmp_path: Path, monkeypatch, changed, message: str):
+    monkeypatch.setenv("COLUMNS", "200")
+    result = perdure_cli("train", "ppo", "--run", tmp_path / "run", *options(**changed))
+
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_where_the_run_should_be(perdure_cli, tmp_path: Path):
+    (tmp_path / "run").touch()
+    result = perdure_cli("train", "ppo", "--run", tmp_path / "run", *options())
+
+    assert (result.code, result.err) == (
+        2,
+        f"perdure: --run {tmp_path}/run: a file stands there; a run is a directory.\n",
+    )
+
+
+def test_the_options_of_the_algorithm_are_flags(perdure_cli):
+    result = perdure_cli("train", "ppo", "--help")
+
+    assert result.code == 0
+    for flag in ("--env", "--run", "--seed", "--n-envs", "--gae-lambda", "--eval.every-steps", "--networks.activation"):
+        assert f"{flag} " in result.out
+
+
+def test_an_unknown_trainer(perdure_cli):
+    result = perdure_cli("train", "sac")
+
+    assert result.code == 2
+    assert "invalid choice: 'sac' (choose from " in result.err
+
+
+def test_without_the_extra_it_says_what_to_install(perdure_cli, monkeypatch: pytest.MonkeyPatch):
+    def fail(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="jax")
+
+    monkeypatch.setattr("perdure.cli.training.import_module", fail)
+    result = perdure_cli("train", "ppo", "--env", "CartPole-v1", "--run", "x")
+
+    assert result.code == 2
+    assert result.err.endswith("need jax, which is not installed: pip install 'perdure[gymnax]'\n")

@@ -1,0 +1,46 @@
+"""Modules that stand beside the tests and are no tests, loaded by path: `tests` is no package."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def load_beside(name: str) -> ModuleType:
+    """The module `tests/<name>.py`, loaded once."""
+    full_name = "perdure_tests_" + name.replace("/", "_")
+    if full_name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(full_name, HERE / f"{name}.py")
+        assert spec is not None, name
+        assert spec.loader is not None, name
+        sys.modules[full_name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[full_name])
+    return sys.modules[full_name]
+
+
+@pytest.fixture(scope="session")
+def numpy_loop() -> ModuleType:
+    """The toy training loop, importable: `tests/resume/numpy_loop.py`."""
+    return load_beside("resume/numpy_loop")
+
+
+@pytest.fixture(scope="session")
+def forgetting() -> ModuleType:
+    """What resumes of that loop forget on purpose: `tests/resume/forgetting.py`."""
+    return load_beside("resume/forgetting")
+
+
+@pytest.fixture(scope="session")
+def comparing() -> ModuleType:
+    """The comparison of two runs: `tests/resume/comparing.py`."""
+    return load_beside("resume/comparing")
+
+
+@pytest.fixture(scope="session")
+def nnx_ppo() -> ModuleType:
+    """The tiny PPO training, importable: `tests/resume/nnx_ppo.py`. Needs JAX and gymnax."""
+    return load_beside("resume/nnx_ppo")
