@@ -34,8 +34,8 @@ class NdArray(ExactAdapter):
         return check_array(np.asarray(obj).dtype, obj.shape, tree, walk)
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
-        """A copy of the saved array."""
-        return tree.value.copy(order="K")
+        """The saved array, in memory of its own."""
+        return tree.value
 
 
 class NumpyScalar(ExactAdapter):

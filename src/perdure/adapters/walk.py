@@ -77,7 +77,7 @@ class Walk:
         return self._resolver.resolve(obj, self.path).restore(obj, tree, self)
 
     def rebuild(self, tree: Tree) -> Object:
-        """The value that a plain tree at this place stands for, without a target; arrays get memory of their own."""
+        """The value that a plain tree at this place stands for, without a target; it adopts the tree's arrays."""
         match tree:
             case Alias():
                 return self._by_path[tree.path]
@@ -87,7 +87,7 @@ class Walk:
                 parts = (self._at(at, partial(self.rebuild, child)) for at, child in enumerate(tree))
                 value = type(tree)(parts)
             case Array():
-                value = tree.value.reshape(-1)[0] if tree.scalar else tree.value.copy(order="K")
+                value = tree.value.reshape(-1)[0] if tree.scalar else tree.value
             case _:
                 value = tree
         self._by_path[self.path] = value

@@ -1,6 +1,7 @@
 """One-shot verbs: save, load and read a checkpoint without a run."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,18 @@ def save(path: str | os.PathLike[str], **state: Any) -> None:
     save_snapshot(store, name, snapshot, About())
 
 
-def load(path: str | os.PathLike[str], **targets: Any) -> dict[str, Any]:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    only: Collection[str] | None = None,
+    **targets: Any,
+) -> dict[str, Any]:
     """Restores a checkpoint into `targets`: all of them, or none.
 
     Args:
         path: a checkpoint directory, of `perdure.save` or of a run.
-        **targets: one for every component; live ones are restored in place.
+        only: components to restore (`only=["networks"]`); the others are not read. Default: all.
+        **targets: one for every component that is restored; live ones in place.
 
     Returns:
         By component name: the live object itself, or the new value.
@@ -47,8 +54,8 @@ def load(path: str | os.PathLike[str], **targets: Any) -> dict[str, Any]:
         DamagedError: a file is not what was written.
         ContractError: a target does not fit; nothing was changed.
     """
-    opened = _open(path)
-    return restore(opened.snapshot, targets, Resolver(), opened.name).objects
+    opened = _open(path, only)
+    return restore(opened, targets, Resolver(), opened.name).objects
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -79,11 +86,11 @@ def _without_keys(tree: Tree) -> Tree:
             return tree
 
 
-def _open(path: str | os.PathLike[str]) -> Opened:
+def _open(path: str | os.PathLike[str], only: Collection[str] | None = None) -> Opened:
     store, name = _store_of(path)
     if not Path(path).is_dir():
         raise NoCheckpointError(f"{path}: no such directory.")
-    return open_checkpoint(store, name)
+    return open_checkpoint(store, name, only=only)
 
 
 def _store_of(path: str | os.PathLike[str]) -> tuple[LocalStore, str]:

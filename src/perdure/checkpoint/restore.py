@@ -7,6 +7,7 @@ from typing import Any
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.capture import Counters, capture
+from perdure.checkpoint.opening import Opened
 from perdure.errors import ContractError, Finding, RestoreError
 from perdure.format.state_digest import component_digests
 from perdure.tree.diff import diff_snapshots
@@ -25,7 +26,7 @@ class Restored:
 
 
 def restore(
-    snapshot: Snapshot,
+    opened: Opened,
     targets: Mapping[str, Any],
     resolver: Resolver,
     place: str,
@@ -35,11 +36,11 @@ def restore(
     """Restores all targets, or none.
 
     Order: check all; apply; random number generators last; capture again and compare digests. If applying fails
-    half-way, the state from before is put back.
+    half-way, the state from before is put back. Values adopt the arrays of `opened`: restore it once.
 
     Args:
-        snapshot: a verified snapshot.
-        targets: by component name, exactly the snapshot's components.
+        opened: a verified checkpoint.
+        targets: by component name, exactly the components that were opened.
         resolver: finds their adapters.
         place: the checkpoint's name, for messages.
         findings: what spoke against the restore before the targets were looked at.
@@ -51,16 +52,18 @@ def restore(
         ContractError: a target does not fit; all findings at once, nothing changed.
         RestoreError: applying failed; the state from before was put back.
     """
+    snapshot = opened.snapshot
     before = _capture_targets(snapshot, targets, resolver)
     findings = [*findings, *_check(snapshot, targets, before, resolver)]
     if findings:
         raise ContractError(f"{place}: this is not the same run", findings)
+    digests = {name: opened.manifest.components[name].digest for name in snapshot.components}
     try:
         objects = _apply(snapshot, targets, resolver)
-        _compare(snapshot, objects, resolver, place)
+        values = _compare(snapshot, digests, objects, resolver, place)
     except Exception as error:
         raise RestoreError(f"{place}: restoring failed: {error} {_put_back(before, targets, resolver)}") from error
-    return Restored(objects, capture(objects, resolver, Counters()).values)
+    return Restored(objects, values)
 
 
 def _capture_targets(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> Snapshot:
@@ -119,12 +122,14 @@ def _put_back(before: Snapshot, targets: Mapping[str, Any], resolver: Resolver) 
     return "The state from before has been put back."
 
 
-def _compare(snapshot: Snapshot, objects: Mapping[str, Any], resolver: Resolver, place: str) -> None:
-    counters = Counters(snapshot.env_steps, snapshot.updates, snapshot.boundary)
-    now = capture(objects, resolver, counters).snapshot
-    if component_digests(now) == component_digests(snapshot):
-        return
-    differences = diff_snapshots(snapshot, now)
-    shown = "; ".join(map(str, differences[:3]))
-    message = f"captured again, {len(differences)} leaves differ from the checkpoint (saved | now): {shown}"
-    raise RestoreError(f"{place}: {message}")
+def _compare(
+    snapshot: Snapshot, digests: Mapping[str, str], objects: Mapping[str, Any], resolver: Resolver, place: str
+) -> frozenset[str]:
+    """Captures again and compares; returns the names of the components that are values."""
+    captured = capture(objects, resolver, Counters(snapshot.env_steps, snapshot.updates, snapshot.boundary))
+    if component_digests(captured.snapshot) != digests:
+        differences = diff_snapshots(snapshot, captured.snapshot)
+        shown = "; ".join(map(str, differences[:3]))
+        message = f"captured again, {len(differences)} leaves differ from the checkpoint (saved | now): {shown}"
+        raise RestoreError(f"{place}: {message}")
+    return captured.values

@@ -8,14 +8,7 @@ from typing import Any
 from perdure.errors import CommitError
 from perdure.format.canonical import Json
 from perdure.format.digests import Digest
-from perdure.format.manifest import (
-    FILE_NAME,
-    ComponentEntry,
-    FileEntry,
-    Manifest,
-    encode_manifest,
-    manifest_digest,
-)
+from perdure.format.manifest import FILE_NAME, ComponentEntry, FileEntry, Manifest, encode_manifest, manifest_digest
 from perdure.format.nodes import Place, arrays_of, encode_node, tensor_name
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.format.tensors import Layout, lay_out, pieces
@@ -24,8 +17,11 @@ from perdure.tree.leaves import Array
 from perdure.tree.paths import Path
 from perdure.tree.snapshot import Snapshot
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 """Arrays are hashed and written in pieces of this size, so that each is still in the cache for the second."""
+
+SPARE_BYTES = 16 << 20
+"""What must stay free beside a checkpoint, for its manifest and the disk's own bookkeeping."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +38,20 @@ class About:
     """What the numbers' last bits depend on."""
     metrics: Mapping[str, Json] | None = None
     """How far `metrics.jsonl` had come."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """The numbers among the boundary's metrics, by which retention may judge."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One component's tensor file: what it holds and where, so that the next save can tell whether it changed."""
+
+    file: str
+    """Its name."""
+    entry: FileEntry
+    """Its size and digest."""
+    places: Mapping[Path, Place]
+    """Where each array stands."""
 
 
 @dataclass(frozen=True)
@@ -56,47 +66,106 @@ class Saved:
     """Digest of the state in it."""
     size_bytes: int
     """Bytes of all files."""
+    written_bytes: int
+    """Bytes that were written; the rest is shared with the checkpoint before."""
+    components: Mapping[str, Written]
+    """By component: the files that hold arrays."""
 
 
-def save(store: Store, name: str, snapshot: Snapshot, about: About) -> Saved:
+def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Saved | None = None) -> Saved:
     """Commits `snapshot` under `name`: durable and whole, or not there at all.
 
     Arrays are read while this runs and not kept.
 
+    Args:
+        store: where to.
+        name: the entry's name.
+        snapshot: the state.
+        about: what else the manifest says.
+        previous: a checkpoint in the same store whose files are shared where they would be the same.
+
     Raises:
         CaptureError: a leaf has no exact representation.
-        CommitError: the name is taken, or the store failed. Earlier checkpoints are untouched.
+        CommitError: the name is taken, the disk is full, or the store failed. Earlier checkpoints are untouched.
     """
     try:
         with store.stage(name) as staging:
-            files, places = _write_components(staging, snapshot)
-            manifest = _manifest(snapshot, about, files, places)
+            components, written_bytes = _write_components(store, staging, snapshot, previous)
+            manifest = _manifest(snapshot, about, components)
             data = encode_manifest(manifest)
             staging.write(FILE_NAME, [data])
             staging.commit()
     except OSError as error:
         message = f"checkpoint {name} was not committed: {error}. Earlier checkpoints are untouched."
         raise CommitError(message) from error
-    return Saved(name, manifest_digest(data), manifest.state_digest, manifest.size_bytes + len(data))
+    size, digest = len(data), manifest_digest(data)
+    return Saved(name, digest, manifest.state_digest, manifest.size_bytes + size, written_bytes + size, components)
 
 
-def _write_components(staging: Staging, snapshot: Snapshot) -> tuple[dict[str, FileEntry], dict[Path, Place]]:
-    files: dict[str, FileEntry] = {}
-    places: dict[Path, Place] = {}
-    for name, component in snapshot.components.items():
-        arrays = dict(arrays_of(component.tree, (name,)))
-        if not arrays:
-            continue
-        file = f"{name}.safetensors"
-        layout = lay_out({tensor_name(path): array for path, array in arrays.items()})
-        whole, each = Digest(), {tensor: Digest() for tensor in layout.arrays}
-        staging.write(file, _hashed(layout, whole, each))
-        files[file] = FileEntry(whole.length, whole.text())
-        for path in arrays:
-            tensor = tensor_name(path)
-            digest = each[tensor]
-            places[path] = Place(file, layout.offsets[tensor], digest.length, digest.text())
-    return files, places
+def _write_components(
+    store: Store, staging: Staging, snapshot: Snapshot, previous: Saved | None
+) -> tuple[dict[str, Written], int]:
+    """Writes or shares every component's file; returns them and the bytes that were written."""
+    arrays = {name: dict(arrays_of(part.tree, (name,))) for name, part in snapshot.components.items()}
+    layouts = {
+        name: lay_out({tensor_name(path): array for path, array in held.items()})
+        for name, held in arrays.items()
+        if held
+    }
+    old = previous.components if previous else {}
+    shared = {name for name, layout in layouts.items() if name in old and _is_same(layout, arrays[name], old[name])}
+    new_bytes = sum(layout.size for name, layout in layouts.items() if name not in shared)
+    _check_space(store, new_bytes)
+    components = {}
+    for name, layout in layouts.items():
+        if previous and name in shared and _share(staging, old[name], previous.name):
+            components[name] = old[name]
+        else:
+            components[name] = _write(staging, name, layout, arrays[name])
+    return components, new_bytes
+
+
+def _is_same(layout: Layout, arrays: Mapping[Path, Array], old: Written) -> bool:
+    """Whether the file would come out the same; the first array that changed ends the search."""
+    if layout.size != old.entry.size or arrays.keys() != old.places.keys():
+        return False
+    whole = Digest()
+    whole.update(layout.header)
+    paths = {tensor_name(path): path for path in arrays}
+    for tensor, array in layout.arrays.items():
+        each = Digest()
+        for piece in pieces(array.value, PIECE_BYTES):
+            each.update(piece)
+            whole.update(piece)
+        if each.text() != old.places[paths[tensor]].digest:
+            return False
+    return whole.text() == old.entry.digest
+
+
+def _share(staging: Staging, old: Written, entry: str) -> bool:
+    """Whether the file of the checkpoint before could be taken over; it may be gone by now."""
+    try:
+        staging.reuse(old.file, entry)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _check_space(store: Store, new_bytes: int) -> None:
+    free = store.free_bytes()
+    if free is not None and new_bytes + SPARE_BYTES > free:
+        raise OSError(f"it needs {new_bytes:,} bytes and {SPARE_BYTES:,} to spare, the disk has {free:,} left")
+
+
+def _write(staging: Staging, name: str, layout: Layout, arrays: Mapping[Path, Array]) -> Written:
+    file = f"{name}.safetensors"
+    whole, each = Digest(), {tensor: Digest() for tensor in layout.arrays}
+    staging.write(file, _hashed(layout, whole, each))
+    places = {}
+    for path in arrays:
+        tensor = tensor_name(path)
+        places[path] = Place(file, layout.offsets[tensor], each[tensor].length, each[tensor].text())
+    return Written(file, FileEntry(whole.length, whole.text()), places)
 
 
 def _hashed(layout: Layout, whole: Digest, each: Mapping[str, Digest]) -> Iterator[bytes | memoryview]:
@@ -109,13 +178,9 @@ def _hashed(layout: Layout, whole: Digest, each: Mapping[str, Digest]) -> Iterat
             yield piece
 
 
-def _manifest(
-    snapshot: Snapshot, about: About, files: Mapping[str, FileEntry], places: Mapping[Path, Place]
-) -> Manifest:
-    def array_digest(path: Path, _array: Array) -> str:
-        return places[path].digest
-
-    digests = component_digests(snapshot, array_digest)
+def _manifest(snapshot: Snapshot, about: About, written: Mapping[str, Written]) -> Manifest:
+    places = {path: place for entry in written.values() for path, place in entry.places.items()}
+    digests = component_digests(snapshot, lambda path, _array: places[path].digest)
     components = {
         name: ComponentEntry(
             component.adapter,
@@ -132,7 +197,7 @@ def _manifest(
         updates=snapshot.updates,
         boundary=snapshot.boundary,
         components=components,
-        files=dict(files),
+        files={entry.file: entry.entry for entry in written.values()},
         state_digest=state_digest(digests, snapshot.env_steps, snapshot.updates, snapshot.boundary),
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         run_id=about.run_id,
@@ -140,4 +205,5 @@ def _manifest(
         contract=about.contract,
         arithmetic=about.arithmetic,
         metrics=about.metrics,
+        scores=about.scores,
     )

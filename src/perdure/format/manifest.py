@@ -69,6 +69,8 @@ class Manifest:
     """What the numbers' last bits depend on: library versions, instruction set, devices."""
     metrics: Mapping[str, Json] | None = None
     """How far `metrics.jsonl` had come: `{"offset": bytes, "digest": digest of these bytes}`."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """The finite numbers among the boundary's metrics, by which retention judges."""
 
     @property
     def fidelity(self) -> str:
@@ -133,6 +135,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "contract": (dict,),
     "arithmetic": (dict,),
     "metrics": (dict, type(None)),
+    "scores": (dict,),
 }
 _COMPONENT_TYPES: dict[str, tuple[type, ...]] = {
     "adapter": (str,),
@@ -159,8 +162,19 @@ def _checked(document: dict[str, Json]) -> Manifest:
         if "/" in name or name.startswith(".") or entry["size"] < 0:
             raise DamagedError(f"{FILE_NAME}: file {name[:80]!r} cannot be a file of a checkpoint")
         files[name] = FileEntry(**entry)
+    _check_metrics(document)
     contract = decode_contract(document["contract"], FILE_NAME)
     return Manifest(**{**document, "components": components, "files": files, "contract": contract})
+
+
+def _check_metrics(document: dict[str, Json]) -> None:
+    if document["metrics"] is not None:
+        place = f"{FILE_NAME}: metrics"
+        _check_fields(document["metrics"], {"offset": (int,), "digest": (str,)}, place)
+        if document["metrics"]["offset"] < 0 or not DIGEST_PATTERN.fullmatch(document["metrics"]["digest"]):
+            raise DamagedError(f"{place}: a negative offset or a malformed digest")
+    if any(type(score) not in (int, float) for score in document["scores"].values()):
+        raise DamagedError(f"{FILE_NAME}: scores: a score is a number")
 
 
 def encode_contract(contract: Mapping[str, Mapping[str, Any]]) -> Json:

@@ -214,9 +214,9 @@ class SimulatedDisk(FileSystem):
         """Every disk that a power loss could leave, at any instant after the first `start` operations.
 
         `start` is a moment between two calls: the syncs up to then have returned. For each longer prefix, a sync that
-        follows its last operation has not happened yet. Operations that a sync made durable are kept,
-        each other one is kept or lost, and the last write may be torn. Where more than `most_undecided` operations are open, the newest of them are
-        tried in all combinations, the older ones once all kept and once all lost.
+        follows its last operation has not happened yet. Operations that a sync made durable are kept, each other one is
+        kept or lost, and the last write may be torn. Where more than `most_undecided` operations are open, the newest
+        of them are tried in all combinations, the older ones once all kept and once all lost.
         """
         for length in range(start, len(self.operations) + 1):
             synced_by = max(start, length - 1)
