@@ -21,6 +21,8 @@ from perdure.errors import (
     UsageError,
 )
 from perdure.runs.cadence import Every
+from perdure.runs.pins import pin, unpin
+from perdure.runs.retention import Keep
 from perdure.runs.run import Run
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Every",
     "Finding",
     "ForgottenValueError",
+    "Keep",
     "LockedError",
     "NoCheckpointError",
     "NoRunError",
@@ -44,6 +47,8 @@ __all__ = [
     "UnsupportedVersionError",
     "UsageError",
     "load",
+    "pin",
     "read",
     "save",
+    "unpin",
 ]

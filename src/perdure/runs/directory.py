@@ -39,6 +39,11 @@ class RunDirectory:
         return self.path / "timings.jsonl"
 
     @property
+    def pins(self) -> Path:
+        """Checkpoints that stay whatever the retention policy says."""
+        return self.path / "pins.json"
+
+    @property
     def lock(self) -> Path:
         """Held by the one writer."""
         return self.path / ".writer.lock"

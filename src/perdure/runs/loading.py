@@ -19,15 +19,17 @@ class Found:
     """Name of each newer, damaged checkpoint -> what is wrong with it."""
 
 
-def newest_intact(store: Store, place: str, run_id: str | None = None) -> Found:
+def newest_intact(store: Store, place: str, run_id: str | None = None, *, strict: bool = False) -> Found:
     """Reads and verifies checkpoints from the newest down, until one is intact.
 
     Args:
         store: the run's checkpoints.
         place: the run's directory, for messages.
         run_id: the run that every checkpoint here must belong to.
+        strict: refuse instead of stepping back.
 
     Raises:
+        DamagedError: `strict`, and the newest is damaged.
         NoCheckpointError: there is none.
         AllDamagedError: none is intact; the message lists what is wrong with each.
         UnsupportedVersionError: the newest was written by a newer perdure; stepping back would lose work.
@@ -42,6 +44,8 @@ def newest_intact(store: Store, place: str, run_id: str | None = None) -> Found:
         except UnsupportedVersionError:
             raise
         except DamagedError as error:
+            if strict:
+                raise
             damage[name] = str(error)
     listed = "\n".join(f"  {problem}" for problem in damage.values())
     raise AllDamagedError(f"{place}: all {len(names)} checkpoints are damaged; nothing was changed.\n{listed}")

@@ -34,9 +34,12 @@ class MetricStream:
         self._digest.update(row)
 
     def mark(self) -> dict[str, Any]:
-        """Makes all rows durable; returns how far the stream has come, for the manifest."""
-        os.fsync(self._file.fileno())
+        """How far the stream has come, for the manifest."""
         return {"offset": self._digest.length, "digest": self._digest.text()}
+
+    def sync(self) -> None:
+        """Makes all rows so far durable; must come before the commit that counts them."""
+        os.fsync(self._file.fileno())
 
     def cut_back(self, mark: Mapping[str, Any] | None) -> str | None:
         """Drops the rows after `mark`, which is what a resume goes back to.

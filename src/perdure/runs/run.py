@@ -1,6 +1,7 @@
 """`Run`: what a training script talks to."""
 
 import logging
+import math
 import operator
 import os
 import time
@@ -14,19 +15,20 @@ from perdure.adapters.process_rng import ProcessRng
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture, check_names
 from perdure.checkpoint.restore import Restored, restore
-from perdure.checkpoint.save import About, Saved, save
 from perdure.contract.comparison import compare
 from perdure.contract.config import contract_of
 from perdure.errors import ForgottenValueError, UsageError
 from perdure.runs.arithmetic import arithmetic, changes
 from perdure.runs.begin import Beginning, decide
 from perdure.runs.cadence import Every
+from perdure.runs.committer import AfterCommit, Committer, Terms
 from perdure.runs.directory import open_directory, step_name
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.metrics import read_metrics
-from perdure.runs.record import RunRecord, new_record, read_record, write_record
+from perdure.runs.record import new_record, read_record, write_record
+from perdure.runs.retention import Keep, KeepAny
 from perdure.store.filesystem import FileSystem
 
 Mode = Literal["auto", "new", "resume"]
@@ -63,6 +65,10 @@ class Run:
         free: Sequence[str] = (),
         every: Every = Every(minutes=10),  # noqa: B008 - a frozen value
         mode: Mode = "auto",
+        keep: Keep | KeepAny | None = Keep(last=2),  # noqa: B008 - a frozen value
+        background: bool = True,
+        strict: bool = False,
+        after_commit: AfterCommit | None = None,
         adapters: Sequence[tuple[type, Adapter]] = (),
         launch: Mapping[str, Any] | None = None,
     ) -> None:
@@ -76,6 +82,11 @@ class Run:
             free: patterns of keys that may change at a resume (`track`, `wandb_*`).
             every: when boundaries are saved.
             mode: `auto` resumes where there is something to resume; `new` and `resume` insist.
+            keep: which checkpoints stay after a newer one was committed; None: all.
+            background: whether checkpoints are written by a thread while training goes on. Errors then surface at
+                the next boundary or at `finish`.
+            strict: refuse a damaged newest checkpoint instead of stepping back to the one before.
+            after_commit: called with each committed directory (upload, copy); its failure is reported, never fatal.
             adapters: the user's own: (class, adapter).
             launch: how `perdure resume` starts this run again; default: this script's command line.
 
@@ -89,15 +100,16 @@ class Run:
         self._mode = _mode(mode)
         self._resolver = Resolver(adapters)
         self._launch = launch
+        self._strict = strict
+        self._terms = Terms(self._contract, keep, background, after_commit)
         self._lock: WriterLock | None = None
         self._journal: Journal | None = None
-        self._record: RunRecord | None = None
+        self._committer: Committer | None = None
         self._live: dict[str, Any] = {}
         self._values: frozenset[str] = frozenset()
         self._counters = Counters()
-        self._committed: Counters | None = None
-        self._committed_at = 0.0
-        self._parent: str | None = None
+        self._last_commit: Counters | None = None
+        self._last_commit_at = 0.0
         self.resumed = False
         """Whether `restore` found a checkpoint to go on from."""
         self.notices: list[str] = []
@@ -183,31 +195,36 @@ class Run:
 
     def _begin(self, beginning: Beginning, targets: dict[str, Any], start: Counters) -> Restored:
         captured = capture(targets, self._resolver, start)
-        self._record = new_record(self._launch, self._contract, arithmetic())
-        write_record(self._directory.record, self._record)
-        self._journal = Journal(self._directory)
+        record = new_record(self._launch, self._contract, arithmetic())
+        write_record(self._directory.record, record)
+        journal = self._open_journal(record.run_id, parent=None)
         if beginning.notice:
             self._notice(beginning.notice)
         self._note_leftovers()
-        self._journal.lineage.append("started", run_id=self._record.run_id, notices=self.notices)
+        journal.lineage.append("started", run_id=record.run_id, notices=self.notices)
+        journal.metrics.cut_back(None)
         self._counters = start
-        self._journal.metrics.cut_back(None)
-        self._save(targets)
+        self._commit(targets, None, at_once=True)
         return Restored(targets, captured.values)
 
+    def _open_journal(self, run_id: str, *, parent: str | None) -> Journal:
+        self._journal = Journal(self._directory)
+        self._committer = Committer(self._directory, self._journal, run_id, self._terms, parent=parent)
+        return self._journal
+
     def _resume(self, targets: dict[str, Any]) -> Restored:
-        self._record = read_record(self._directory.record)
-        found = newest_intact(self._directory.store(), self.directory, self._record.run_id)
+        record = read_record(self._directory.record)
+        found = newest_intact(self._directory.store(), self.directory, record.run_id, strict=self._strict)
         place = f"{self.directory}, {found.opened.name}"
-        findings = compare(self._record.contract, self._contract)
-        restored = restore(found.opened.snapshot, targets, self._resolver, place, findings=findings)
-        self._go_on_from(found)
+        findings = compare(record.contract, self._contract)
+        restored = restore(found.opened, targets, self._resolver, place, findings=findings)
+        self._go_on_from(found, record.run_id)
         return restored
 
-    def _go_on_from(self, found: Found) -> None:
+    def _go_on_from(self, found: Found, run_id: str) -> None:
         snapshot, manifest = found.opened.snapshot, found.opened.manifest
-        self._journal = Journal(self._directory)
-        cut = self._journal.metrics.cut_back(manifest.metrics)
+        journal = self._open_journal(run_id, parent=found.opened.digest)
+        cut = journal.metrics.cut_back(manifest.metrics)
         moved = {name: self._directory.store().set_aside(name) for name in found.damage}
         for name, problem in found.damage.items():
             self._notice(f"stepped back over a damaged checkpoint: {problem}. It was moved to {moved[name]}.")
@@ -217,10 +234,9 @@ class Run:
             self._notice(f"arithmetic changed: {change}. The last bits of results may differ from here on.")
         self._note_leftovers()
         self._counters = Counters(snapshot.env_steps, snapshot.updates, snapshot.boundary)
-        self._committed, self._committed_at = self._counters, time.monotonic()
-        self._parent = found.opened.digest
+        self._last_commit, self._last_commit_at = self._counters, time.monotonic()
         self.resumed = True
-        self._journal.lineage.append(
+        journal.lineage.append(
             "resumed", checkpoint=found.opened.name, digest=found.opened.digest, notices=self.notices
         )
 
@@ -254,6 +270,7 @@ class Run:
             CommitError: the checkpoint could not be committed; earlier ones are untouched.
         """
         journal = self._opened("boundary")
+        self._raise_error()
         before, now = self._counters, self._next(env_steps, updates)
         if values.keys() != self._values:
             self._take_live(values)
@@ -261,7 +278,7 @@ class Run:
             journal.metrics.append(now, metrics)
         self._counters = now
         if self._is_due(before, now):
-            self._save({**self._live, **values})
+            self._commit({**self._live, **values}, metrics)
 
     def _next(self, env_steps: int, updates: int | None) -> Counters:
         number = self._counters.boundary + 1
@@ -289,24 +306,30 @@ class Run:
 
     def _is_due(self, before: Counters, now: Counters) -> bool:
         at_horizon = self._horizon is not None and now.env_steps >= self._horizon
-        return at_horizon or self._every.is_due(before, now, time.monotonic() - self._committed_at)
+        return at_horizon or self._every.is_due(before, now, time.monotonic() - self._last_commit_at)
 
-    def _save(self, objects: dict[str, Any]) -> Saved:
-        journal, started = self._opened("save"), time.perf_counter()
-        snapshot = capture(objects, self._resolver, self._counters).snapshot
-        about = About(
-            run_id=self._record.run_id if self._record else None,
-            parent=self._parent,
-            contract=self._contract,
-            arithmetic=arithmetic(),
-            metrics=journal.metrics.mark(),
-        )
-        saved = save(self._directory.store(), step_name(self._counters.env_steps), snapshot, about)
-        journal.lineage.append("committed", durable=False, checkpoint=saved.name, digest=saved.digest)
-        seconds = time.perf_counter() - started
-        journal.add_timing(saved.name, blocked_s=round(seconds, 6), size_bytes=saved.size_bytes)
-        self._parent, self._committed, self._committed_at = saved.digest, self._counters, time.monotonic()
-        return saved
+    def _commit(self, objects: dict[str, Any], metrics: Mapping[str, Any] | None, *, at_once: bool = False) -> None:
+        if self._committer is None:
+            raise UsageError("commit: the run is not open.")
+        counters, before = self._counters, (self._last_commit, self._last_commit_at)
+        self._last_commit, self._last_commit_at = counters, time.monotonic()
+        try:
+            self._committer.commit(
+                lambda: capture(objects, self._resolver, counters).snapshot, metrics, at_once=at_once
+            )
+        except BaseException:
+            self._last_commit, self._last_commit_at = before
+            raise
+
+    def _raise_error(self, *, wait: bool = False) -> None:
+        """Raises what a commit in the background failed with; the next boundary of the cadence tries anew."""
+        if self._committer is None:
+            return
+        try:
+            self._committer.wait() if wait else self._committer.raise_error()
+        except BaseException:
+            self._last_commit, self._last_commit_at = None, -math.inf
+            raise
 
     def finish(self, *, env_steps: int | None = None, updates: int | None = None, **values: Any) -> None:
         """Ends the run: saves the last state if that has not been done, notes the end, frees the lock.
@@ -322,9 +345,10 @@ class Run:
         journal = self._opened("finish")
         if env_steps is not None and operator.index(env_steps) > self.env_steps:
             self._counters = self._next(env_steps, updates)
-        if self._committed != self._counters:
+        if self._last_commit != self._counters:
             self._take_final(values)
-            self._save({**self._live, **values})
+            self._commit({**self._live, **values}, None)
+        self._raise_error(wait=True)
         journal.lineage.append("finished", checkpoint=step_name(self.env_steps))
         self.close()
 
@@ -339,7 +363,19 @@ class Run:
         self._take_live(values)
 
     def close(self) -> None:
-        """Frees the lock without saving. A second call does nothing."""
+        """Waits for a commit in flight and frees the lock, without saving. A second call does nothing.
+
+        Raises:
+            CommitError: the commit in flight failed; the lock is free all the same.
+        """
+        committer, self._committer = self._committer, None
+        try:
+            if committer is not None:
+                committer.wait()
+        finally:
+            self._free()
+
+    def _free(self) -> None:
         if self._journal is not None:
             self._journal.close()
         self._journal = None

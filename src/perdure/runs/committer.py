@@ -1,0 +1,163 @@
+"""The committer: makes due boundaries into committed checkpoints, at once or behind the training loop's back."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perdure.checkpoint.save import About, Saved, save
+from perdure.checkpoint.writer import BackgroundWriter
+from perdure.runs.arithmetic import arithmetic
+from perdure.runs.directory import RunDirectory, step_name
+from perdure.runs.journal import Journal
+from perdure.runs.pruning import prune
+from perdure.runs.retention import Keep, KeepAny
+from perdure.tree.leaves import owned
+from perdure.tree.snapshot import Component, Snapshot
+
+AfterCommit = Callable[[Path], object]
+"""Called with each committed directory, to copy it elsewhere; it may be retained away any time later."""
+
+_log = logging.getLogger("perdure")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a run commits."""
+
+    contract: Mapping[str, Mapping[str, Any]]
+    """Written into every manifest."""
+    keep: Keep | KeepAny | None = None
+    """What stays; None: everything."""
+    background: bool = True
+    """Whether a thread writes while training goes on."""
+    after_commit: AfterCommit | None = None
+    """The user's own hook."""
+
+
+@dataclass
+class _Past:
+    """What the committer knows of the commits before."""
+
+    saved: Saved | None = None
+    digest: str | None = None
+    number: int = 0
+    scores: dict[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+class Committer:
+    """Commits one snapshot after another for the holder of the writer lock."""
+
+    def __init__(
+        self, directory: RunDirectory, journal: Journal, run_id: str, terms: Terms, *, parent: str | None
+    ) -> None:
+        self._directory = directory
+        self._journal = journal
+        self._run_id = run_id
+        self._terms = terms
+        self._past = _Past(digest=parent)
+        self._writer = BackgroundWriter()
+
+    def wait(self) -> None:
+        """Waits for the commit in flight.
+
+        Raises:
+            CommitError: it failed.
+        """
+        self._writer.wait()
+
+    def raise_error(self) -> None:
+        """Raises what a commit in the background failed with, once; does not wait."""
+        self._writer.raise_error()
+
+    def commit(self, take: Callable[[], Snapshot], metrics: Mapping[str, Any] | None, *, at_once: bool = False) -> None:
+        """Commits the state that `take` captures now.
+
+        In the background mode this returns as soon as nothing can change the snapshot any more: what is on disk later
+        is the state at this call.
+
+        Args:
+            take: captures the snapshot; called after the commit in flight is done, so that one at most is in memory.
+            metrics: the boundary's metrics.
+            at_once: commit before returning.
+
+        Raises:
+            CaptureError: an object cannot be captured.
+            CommitError: this commit, or the one in flight, failed.
+        """
+        started = time.perf_counter()
+        self._writer.wait()
+        in_background = self._terms.background and not at_once
+        snapshot = _owned(take()) if in_background else take()
+        about = About(
+            run_id=self._run_id,
+            parent=self._past.digest,
+            contract=self._terms.contract,
+            arithmetic=arithmetic(),
+            metrics=self._journal.metrics.mark(),
+            scores=scores_of(metrics or {}),
+        )
+        if not in_background:
+            self._save(snapshot, about, lambda: time.perf_counter() - started)
+            return
+        blocked_s = time.perf_counter() - started
+        self._writer.submit(lambda: self._save(snapshot, about, lambda: blocked_s))
+
+    def _save(self, snapshot: Snapshot, about: About, blocked: Callable[[], float]) -> None:
+        started = time.perf_counter()
+        self._journal.metrics.sync()
+        name = step_name(snapshot.env_steps)
+        saved = save(self._directory.store(), name, snapshot, about, self._shareable())
+        save_s = time.perf_counter() - started
+        self._past.saved, self._past.digest = saved, saved.digest
+        self._past.number += 1
+        self._past.scores[name] = about.scores
+        self._journal.lineage.append("committed", durable=False, checkpoint=name, digest=saved.digest)
+        self._journal.add_timing(
+            name,
+            blocked_s=round(blocked(), 6),
+            save_s=round(save_s, 6),
+            size_bytes=saved.size_bytes,
+            written_bytes=saved.written_bytes,
+        )
+        self._after(name)
+
+    def _shareable(self) -> Saved | None:
+        """The checkpoint whose files the next may share: not every so-manieth, where the policy wants full ones."""
+        full_every = self._terms.keep.full_every if self._terms.keep else None
+        return None if full_every and self._past.number % full_every == 0 else self._past.saved
+
+    def _after(self, name: str) -> None:
+        """What follows a commit and cannot undo it."""
+        if self._terms.keep is not None:
+            removed = prune(self._directory, self._terms.keep, self._past.scores).removed
+            if removed:
+                self._journal.lineage.append("removed", durable=False, checkpoints=list(removed))
+        if self._terms.after_commit is None:
+            return
+        try:
+            self._terms.after_commit(self._directory.checkpoints / name)
+        except Exception as error:  # noqa: BLE001 - the user's hook may raise anything; training goes on
+            problem = f"{type(error).__name__}: {error}"
+            _log.warning("%s: after_commit failed for %s: %s", self._directory.path, name, problem)
+            self._journal.lineage.append("after_commit_failed", checkpoint=name, problem=problem)
+
+
+def scores_of(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers among a boundary's metrics."""
+    scores = {}
+    for name, value in metrics.items():
+        number = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+        if type(number) in (int, float) and abs(number) < float("inf"):
+            scores[name] = number
+    return scores
+
+
+def _owned(snapshot: Snapshot) -> Snapshot:
+    components = {
+        name: Component(part.adapter, owned(part.tree), part.facts, part.fidelity, part.reason)
+        for name, part in snapshot.components.items()
+    }
+    return Snapshot(components, snapshot.env_steps, snapshot.updates, snapshot.boundary)
