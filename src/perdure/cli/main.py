@@ -19,6 +19,9 @@ VERBS = {
     "show": "say what is in a run or a checkpoint",
     "verify": "read every byte of a run or a checkpoint and name what is damaged",
     "diff": "compare two runs or checkpoints bit by bit",
+    "prune": "remove checkpoints that a retention policy does not keep",
+    "pin": "make a checkpoint stay, whatever the retention policy says",
+    "unpin": "hand a pinned checkpoint back to the retention policy",
 }
 """Verb -> one line of help. Each is the module `perdure.cli.<verb>` with `add_arguments` and `run`."""
 

@@ -29,8 +29,8 @@ class FileSystem:
         """Writes a new file, piece by piece; not yet durable."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with _descriptor(path, flags) as descriptor:
-            for piece in pieces:
-                _write_all(descriptor, piece)
+            for batch in _batches(pieces):
+                _write_all(descriptor, batch)
 
     def sync_file(self, path: Path) -> None:
         """Makes a file's content durable."""
@@ -97,6 +97,9 @@ class FileSystem:
 _BUFFERS_A_CALL = 512
 """Well below the IOV_MAX of every system."""
 
+_BATCH_BYTES = 1 << 20
+"""Written at once."""
+
 
 @contextmanager
 def _descriptor(path: Path, flags: int) -> Iterator[int]:
@@ -107,16 +110,30 @@ def _descriptor(path: Path, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, piece: Bytes) -> None:
-    rest = memoryview(piece).cast("B")
+def _batches(pieces: Iterable[Bytes]) -> Iterator[list[memoryview]]:
+    """Gathers small pieces, so that a file of many small arrays takes few calls; keeps none back for long."""
+    batch: list[memoryview] = []
+    size = 0
+    for piece in pieces:
+        batch.append(memoryview(piece).cast("B"))
+        size += batch[-1].nbytes
+        if size >= _BATCH_BYTES or len(batch) == _BUFFERS_A_CALL:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _write_all(descriptor: int, batch: list[memoryview]) -> None:
+    rest = [buffer for buffer in batch if buffer.nbytes]
     while rest:
-        rest = rest[os.write(descriptor, rest) :]
+        _advance(rest, os.writev(descriptor, rest))
 
 
 def _advance(rest: list[memoryview], number: int) -> None:
     """Drops the first `number` bytes from the buffers."""
     if number == 0:
-        raise OSError("the file is shorter than it should be")
+        raise OSError("the file ended too early")
     full = 0
     while full < len(rest) and number >= rest[full].nbytes:
         number -= rest[full].nbytes

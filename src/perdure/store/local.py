@@ -3,7 +3,7 @@
 import errno
 import secrets
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -97,14 +97,16 @@ class LocalStaging:
         self._target = parent / name
         self._filesystem = filesystem
         self._directory = parent / f"{STAGING_PREFIX}{secrets.token_hex(8)}"
-        self._files: list[str] = []
+        self._syncs: list[Future[None]] = []
+        self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="perdure-sync")
         self._committed = False
         filesystem.make_new_directory(self._directory)
 
     def write(self, file: str, pieces: Iterable[Bytes]) -> None:
-        """See `Staging.write`."""
-        self._filesystem.write_file(self._directory / file, pieces)
-        self._files.append(file)
+        """See `Staging.write`. A thread waits for the disk while the next file is written."""
+        path = self._directory / file
+        self._filesystem.write_file(path, pieces)
+        self._syncs.append(self._threads.submit(self._filesystem.sync_file, path))
 
     def reuse(self, file: str, entry: str) -> None:
         """See `Staging.reuse`: a hard link, or a copy where there are none."""
@@ -114,14 +116,12 @@ class LocalStaging:
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
-            self._filesystem.write_file(target, [self._filesystem.read_file(source).data])
-            self._files.append(file)
+            self.write(file, [self._filesystem.read_file(source).data])
 
     def commit(self) -> None:
         """See `Staging.commit`."""
-        with ThreadPoolExecutor(SYNC_THREADS) as pool:
-            paths = [self._directory / file for file in self._files]
-            list(pool.map(self._filesystem.sync_file, paths))
+        for sync in self._syncs:
+            sync.result()
         self._filesystem.sync_directory(self._directory)
         self._filesystem.rename(self._directory, self._target)
         self._committed = True
@@ -133,6 +133,7 @@ class LocalStaging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """See `Staging.__exit__`. A leftover that cannot be removed now is removed by the next lock holder."""
+        """See `Staging.__exit__`."""
+        self._threads.shutdown()
         if not self._committed and self._filesystem.is_directory(self._directory):
             self._filesystem.remove_tree(self._directory)

@@ -1,0 +1,26 @@
+"""`perdure unpin RUN STEP`: hands a pinned checkpoint back to the retention policy."""
+
+import argparse
+
+from perdure.cli.exit_codes import ExitCode
+from perdure.runs.directory import open_directory, step_name
+from perdure.runs.pins import unpin
+from perdure.runs.record import read_record
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's arguments."""
+    parser.add_argument("run", metavar="RUN", help="the run's directory")
+    parser.add_argument("step", metavar="STEP", type=int, help="the checkpoint's env-steps")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Unpins.
+
+    Raises:
+        NoRunError: there is no run at the path.
+    """
+    read_record(open_directory(arguments.run).record)
+    unpin(arguments.run, arguments.step)
+    print(f"unpinned {step_name(arguments.step)}")
+    return ExitCode.DONE
