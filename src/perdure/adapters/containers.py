@@ -1,19 +1,22 @@
-"""Containers: dict, list, tuple, deque, named tuples, dataclasses."""
+"""Containers: dict, list, tuple, deque, named tuples, dataclasses, partials."""
 
 import copy
 import dataclasses
+from collections import OrderedDict as PythonOrderedDict
 from collections import deque
 from typing import Any
 
 from perdure.adapters.adapter import ExactAdapter, Kind
-from perdure.adapters.plain import is_plain
+from perdure.adapters.facts import name_of
 from perdure.adapters.walk import Walk
-from perdure.errors import Finding
+from perdure.errors import CaptureError, Finding
 from perdure.tree.diff import summary
-from perdure.tree.leaves import Tree
-from perdure.tree.paths import Step
+from perdure.tree.leaves import PLAIN_TYPES, Tree
+from perdure.tree.paths import format_path
 
 Children = dict[Any, Any]
+
+GROWING = "A list, deque or table that grows must hold plain data; else build it with as many parts as the run did."
 
 
 class Container(ExactAdapter):
@@ -25,12 +28,13 @@ class Container(ExactAdapter):
         """Findings of all children, and of keys that only one side has."""
         if not isinstance(tree, dict):
             return [walk.finding(summary(tree), f"{len(children)} named parts", "Build it as the run did.")]
+        advice = "Build it with the same parts as the run did."
         findings = []
         for key in [*tree, *(key for key in children if key not in tree)]:
             if key not in children:
-                findings += absent(walk, key, saved=summary(tree[key]), found="missing")
+                findings.append(walk.finding(summary(tree[key]), "missing", advice, key))
             elif key not in tree:
-                findings += absent(walk, key, saved="missing", found=type(children[key]).__name__)
+                findings.append(walk.finding("missing", type(children[key]).__name__, advice, key))
             else:
                 findings += walk.check(children[key], tree[key], key)
         return findings
@@ -40,13 +44,6 @@ class Container(ExactAdapter):
         return {key: walk.restore(children[key], child, key) for key, child in tree.items()}
 
 
-def absent(walk: Walk, step: Step, *, saved: str, found: str) -> list[Finding]:
-    """The finding for a part that only one side has."""
-    here = walk.finding(saved, found, "Build it with the same parts as the run did.")
-    below = f"{here.key}/{step}" if here.key else str(step)
-    return [dataclasses.replace(here, key=below)]
-
-
 class Dict(Container):
     """Dicts with str or int keys; the saved order is restored."""
 
@@ -54,35 +51,45 @@ class Dict(Container):
     has_identity = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """A dict of the children's trees."""
+        """A dict of the children's trees.
+
+        Raises:
+            CaptureError: a key is neither text nor an int.
+        """
+        for key in obj:
+            if type(key) not in (str, int):
+                message = f"{format_path(walk.path)}: dict key {key!r} is neither a str nor an int."
+                raise CaptureError(message)
         return {key: walk.capture(child, key) for key, child in obj.items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
-        """The keys must be the same, unless the saved dict holds nothing but plain data."""
-        if _is_free_dict(obj, tree):
+        """The keys must be the same, unless both sides hold nothing but plain data."""
+        if self._is_free(obj, tree, walk):
             return []
         return self.check_children(obj, tree, walk)
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """A new dict of the target's type; the same one if every child was restored in place."""
-        if _is_free_dict(obj, tree):
+        if self._is_free(obj, tree, walk):
             return type(obj)(walk.rebuild(tree))
         restored = self.restore_children(obj, tree, walk)
         unchanged = walk.inside_live and all(restored[key] is obj[key] for key in obj)
         return obj if unchanged else type(obj)(restored)
 
+    def _is_free(self, obj: Any, tree: Tree, walk: Walk) -> bool:
+        """Whether the keys may differ. The tree of another adapter than this one holds more than plain data."""
+        return type(tree) is dict and all(map(_is_plain_leaf_or_container, obj.values())) and walk.holds_plain(tree)
 
-def _is_free_dict(obj: Any, tree: Tree) -> bool:
-    return isinstance(tree, dict) and is_plain(tree) and _all_plain(obj)
 
+class OrderedDict(Dict):
+    """`collections.OrderedDict`."""
 
-def _all_plain(obj: Any) -> bool:
-    """Whether a target is plain data, whose shape is free: a history may grow, a table may gain keys."""
-    if isinstance(obj, dict):
-        return all(map(_all_plain, obj.values()))
-    if type(obj) in (list, tuple, deque):
-        return all(map(_all_plain, obj))
-    return obj is None or type(obj) in (bool, int, float, complex, str, bytes)
+    id = "ordered-dict"
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """A new ordered dict; the same one if every child was restored in place."""
+        restored = super().restore(obj, tree, walk)
+        return restored if isinstance(restored, PythonOrderedDict) else PythonOrderedDict(restored)
 
 
 class List(Container):
@@ -96,14 +103,14 @@ class List(Container):
         return [walk.capture(child, at) for at, child in enumerate(obj)]
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
-        """The length must be the same, unless the saved list holds nothing but plain data."""
-        if _is_free(obj, tree, list):
+        """The length must be the same, unless both sides hold nothing but plain data."""
+        if _is_free_list(obj, tree, walk):
             return []
         return check_sequence(obj, tree, list, walk)
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """A new list; the same one if every child was restored in place."""
-        if _is_free(obj, tree, list):
+        if _is_free_list(obj, tree, walk):
             return walk.rebuild(tree)
         restored = [walk.restore(child, tree[at], at) for at, child in enumerate(obj)]
         return obj if walk.inside_live and all(map(_is, restored, obj)) else restored
@@ -128,32 +135,32 @@ class Tuple(Container):
         return obj if all(map(_is, restored, obj)) else restored
 
 
+ITEMS = "items"
+
+
 class Deque(Container):
-    """Deques of plain data, with their maximal length."""
+    """Deques, with their maximal length; one of plain data may have grown since the start."""
 
     id = "deque"
     has_identity = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """Maximal length and items."""
-        items = [walk.capture(child, at) for at, child in enumerate(obj)]
-        return {"maxlen": obj.maxlen, "items": items}
+        return {"maxlen": obj.maxlen, ITEMS: walk.capture(list(obj), ITEMS)}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
-        """The maximal length must be the same, and the items plain."""
-        if not isinstance(tree, dict) or tree.keys() != {"maxlen", "items"}:
+        """The maximal length must be the same; the items as for lists."""
+        if not isinstance(tree, dict) or tree.keys() != {"maxlen", ITEMS}:
             return [walk.finding(summary(tree), "a deque", "Build it as the run did.")]
         if tree["maxlen"] != obj.maxlen:
             return [walk.finding(f"maxlen {tree['maxlen']}", f"maxlen {obj.maxlen}", "Use the run's maxlen.")]
-        if is_plain(tree["items"]):
-            return []
-        return check_sequence(list(obj), tree["items"], list, walk)
+        return walk.check(list(obj), tree[ITEMS], ITEMS)
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
-        """A new deque."""
-        if is_plain(tree["items"]):
-            return deque(walk.rebuild(tree["items"]), tree["maxlen"])
-        return deque((walk.restore(child, tree["items"][at], at) for at, child in enumerate(obj)), tree["maxlen"])
+        """A new deque; the same one if every item was restored in place."""
+        items = walk.restore(list(obj), tree[ITEMS], ITEMS)
+        unchanged = walk.inside_live and len(items) == len(obj) and all(map(_is, items, obj))
+        return obj if unchanged else deque(items, tree["maxlen"])
 
 
 class NamedTuple(Container):
@@ -181,6 +188,7 @@ class Dataclass(Container):
     """Dataclasses, stored by field name; their type, and whatever is no field, comes from the target."""
 
     id = "dataclass"
+    has_identity = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """A dict of the fields' trees."""
@@ -206,18 +214,49 @@ def _fields_of(obj: Any) -> Children:
     return {f.name: getattr(obj, f.name) for f in dataclasses.fields(obj)}
 
 
+class Partial(Container):
+    """`functools.partial`: the function is a fact, what it binds is state."""
+
+    id = "partial"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The bound arguments' trees."""
+        walk.fact(f"partial of {name_of(obj.func)}")
+        return {"args": walk.capture(obj.args, "args"), "keywords": walk.capture(dict(obj.keywords), "keywords")}
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The arguments must be bound alike."""
+        return self.check_children({"args": obj.args, "keywords": dict(obj.keywords)}, tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """A new partial of the same function; the same one if everything bound was restored in place."""
+        bound = self.restore_children({"args": obj.args, "keywords": dict(obj.keywords)}, tree, walk)
+        same_keywords = all(bound["keywords"][name] is value for name, value in obj.keywords.items())
+        if bound["args"] is obj.args and same_keywords:
+            return obj
+        return type(obj)(obj.func, *bound["args"], **bound["keywords"])
+
+
 def check_sequence(obj: Any, tree: Tree, kind: type, walk: Walk) -> list[Finding]:
     """Findings of a sequence's items; another length or kind is one finding."""
     if type(tree) is not kind or len(tree) != len(obj):
-        found = f"{kind.__name__} of {len(obj)}"
-        return [walk.finding(summary(tree), found, "Build it with as many parts as the run did.")]
+        return [walk.finding(summary(tree), f"{kind.__name__} of {len(obj)}", GROWING)]
     return [finding for at, child in enumerate(obj) for finding in walk.check(child, tree[at], at)]
 
 
-def _is_free(obj: Any, tree: Tree, kind: type) -> bool:
-    """Whether a list's length is free: plain data on both sides."""
-    numpy_or_plain = all(_all_plain(child) or type(child).__module__ == "numpy" for child in obj)
-    return type(tree) is kind and is_plain(tree) and numpy_or_plain
+def _is_plain_leaf_or_container(obj: Any) -> bool:
+    """Whether a target is plain data, whose shape is free: a history may grow, a table may gain keys."""
+    if type(obj) is dict:
+        return all(map(_is_plain_leaf_or_container, obj.values()))
+    if type(obj) in (list, tuple):
+        return all(map(_is_plain_leaf_or_container, obj))
+    return type(obj) in PLAIN_TYPES
+
+
+def _is_free_list(obj: Any, tree: Tree, walk: Walk) -> bool:
+    """Whether a list's length is free: plain data or NumPy arrays on both sides."""
+    is_plain = all(_is_plain_leaf_or_container(child) or type(child).__module__ == "numpy" for child in obj)
+    return type(tree) is list and is_plain and walk.holds_plain(tree)
 
 
 def _is(a: object, b: object) -> bool:

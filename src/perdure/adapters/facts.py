@@ -1,7 +1,6 @@
-"""Functions, classes, dtypes, modules and enums: no state, but what they are called must not change."""
+"""Functions, classes, dtypes and modules: no state, but what they are called must not change."""
 
-import enum
-import functools
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,14 +33,12 @@ class Fact(ExactAdapter):
 
 
 def name_of(obj: Any) -> str:
-    """What the object is called, with its top package only: inner modules move between versions."""
-    if isinstance(obj, functools.partial):
-        bound = [*map(repr, obj.args), *(f"{key}={value!r}" for key, value in sorted(obj.keywords.items()))]
-        return f"partial {name_of(obj.func)}({', '.join(bound)})"
-    if isinstance(obj, enum.Enum):
-        return f"enum {type(obj).__qualname__}.{obj.name}"
+    """What the object is called, the same in every process; of its module only the top package, for others move."""
     if isinstance(obj, np.dtype):
-        return f"dtype {obj.name}"
+        return f"dtype {obj.name if obj.isnative else obj.str}"
+    if isinstance(obj, ModuleType):
+        return f"module {obj.__name__}"
     kind = "class" if isinstance(obj, type) else "function"
     package = (getattr(obj, "__module__", None) or "builtins").split(".")[0]
-    return f"{kind} {package}:{getattr(obj, '__qualname__', obj)}"
+    name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None) or f"of {type(obj).__qualname__}"
+    return f"{kind} {package}:{name}"

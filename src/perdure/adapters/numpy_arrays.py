@@ -24,9 +24,7 @@ class NdArray(ExactAdapter):
         Raises:
             UnsupportedLeafError: object and structured arrays.
         """
-        if obj.dtype.hasobject or obj.dtype.names is not None:
-            message = f"{format_path(walk.path)}: dtype {obj.dtype} cannot be stored exactly; use plain numbers."
-            raise UnsupportedLeafError(message)
+        check_storable(obj.dtype, walk)
         return Array(obj)
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -45,6 +43,7 @@ class NumpyScalar(ExactAdapter):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """A 0-d array, marked as a scalar."""
+        check_storable(obj.dtype, walk)
         return Array(np.asarray(obj), scalar=True)
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -57,6 +56,19 @@ class NumpyScalar(ExactAdapter):
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """The saved number."""
         return tree.value.reshape(-1)[0] if isinstance(tree, Array) else tree
+
+
+def check_storable(dtype: np.dtype, walk: Walk) -> None:
+    """Refuses dtypes without exact bytes of their own, here where the path is known.
+
+    Raises:
+        UnsupportedLeafError: object, structured, void, variable-width text, extended precision.
+    """
+    is_extended = dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16)
+    is_void = dtype.kind == "V" and dtype.type is np.void
+    if dtype.hasobject or is_void or is_extended or dtype.kind in "OT":
+        message = f"{format_path(walk.path)}: dtype {dtype} cannot be stored exactly; use plain numbers."
+        raise UnsupportedLeafError(message)
 
 
 def check_array(dtype: np.dtype, shape: tuple[int, ...], tree: Tree, walk: Walk) -> list[Finding]:

@@ -89,7 +89,7 @@ class SeedSequence(ExactAdapter):
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """The target, advanced, where it is the same sequence (others may hold it); else a new one."""
         saved = walk.rebuild(tree)
-        same = all(_from_numpy(getattr(obj, name)) == saved[name] for name in ("entropy", "spawn_key", "pool_size"))
+        same = all(np.array_equal(getattr(obj, name), saved[name]) for name in ("entropy", "spawn_key", "pool_size"))
         behind = saved["n_children_spawned"] - obj.n_children_spawned
         if same and behind >= 0:
             obj.spawn(behind)

@@ -1,4 +1,4 @@
-"""Plain leaves: None, bool, int, float, complex, str, bytes."""
+"""Plain leaves: None, bool, int, float, complex, str, bytes; and enum members."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from perdure.adapters.adapter import ExactAdapter
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
-from perdure.tree.leaves import PLAIN_TYPES, Alias, Array, Tree, children
+from perdure.tree.leaves import PLAIN_TYPES, Array, Tree
 
 
 class Plain(ExactAdapter):
@@ -24,7 +24,7 @@ class Plain(ExactAdapter):
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """A leaf of another kind is a finding."""
-        if obj is None and is_plain(tree):
+        if obj is None and walk.is_plain(tree):
             return []
         if tree is None or (type(tree) in PLAIN_TYPES and _family(tree) is _family(obj)):
             return []
@@ -38,12 +38,26 @@ class Plain(ExactAdapter):
         return walk.rebuild(tree)
 
 
+class Enum(ExactAdapter):
+    """Members of an `enum.Enum`, stored by name; the class comes from the target."""
+
+    id = "enum"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The member's name."""
+        return obj.name
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The target's class must have the member."""
+        if isinstance(tree, str) and tree in type(obj).__members__:
+            return []
+        found = f"{type(obj).__qualname__} with {list(type(obj).__members__)}"
+        return [walk.finding(summary(tree), found, "Start this value with the enum that the run keeps in it.")]
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """The saved member."""
+        return type(obj)[tree]
+
+
 def _family(leaf: object) -> type:
     return complex if isinstance(leaf, int | float | complex) and not isinstance(leaf, bool) else type(leaf)
-
-
-def is_plain(tree: Tree) -> bool:
-    """Whether `Walk.rebuild` can do without a target: containers, plain leaves and NumPy arrays only."""
-    if isinstance(tree, dict | list | tuple):
-        return all(is_plain(child) for _, child in children(tree))
-    return type(tree) in (*PLAIN_TYPES, Alias) or (isinstance(tree, Array) and not tree.weak_type)

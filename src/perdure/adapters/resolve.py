@@ -2,7 +2,6 @@
 
 import dataclasses
 import enum
-import functools
 import sys
 import types
 from collections.abc import Sequence
@@ -10,6 +9,8 @@ from functools import lru_cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from perdure.adapters.adapter import Adapter
 from perdure.errors import UnknownObjectError
@@ -25,11 +26,17 @@ EXACT = MappingProxyType(
         "builtins.str": "plain:Plain",
         "builtins.bytes": "plain:Plain",
         "builtins.dict": "containers:Dict",
-        "collections.OrderedDict": "containers:Dict",
+        "collections.OrderedDict": "containers:OrderedDict",
         "builtins.list": "containers:List",
         "builtins.tuple": "containers:Tuple",
         "collections.deque": "containers:Deque",
+        "functools.partial": "containers:Partial",
+        "jax._src.tree_util.Partial": "containers:Partial",
         "numpy.ndarray": "numpy_arrays:NdArray",
+        "numpy.random._generator.Generator": "numpy_random:Generator",
+        "numpy.random.bit_generator.SeedSequence": "numpy_random:SeedSequence",
+        "numpy.random.mtrand.RandomState": "numpy_random:RandomState",
+        "random.Random": "python_random:Random",
     }
 )
 """Class name -> `module:class` of the adapter, for this very class: a subclass may hold more than the adapter sees."""
@@ -37,11 +44,7 @@ EXACT = MappingProxyType(
 INHERITED = MappingProxyType(
     {
         "numpy.generic": "numpy_arrays:NumpyScalar",
-        "numpy.random._generator.Generator": "numpy_random:Generator",
         "numpy.random.bit_generator.BitGenerator": "numpy_random:BitGenerator",
-        "numpy.random.bit_generator.SeedSequence": "numpy_random:SeedSequence",
-        "numpy.random.mtrand.RandomState": "numpy_random:RandomState",
-        "random.Random": "python_random:Random",
         "jaxlib._jax.ArrayImpl": "jax_arrays:JaxArray",
         "jax._src.random.prng.PRNGKeyArray": "jax_arrays:JaxKey",
         "jax._src.prng.PRNGKeyArray": "jax_arrays:JaxKey",
@@ -59,8 +62,8 @@ _FACT_TYPES = (
     types.BuiltinFunctionType,
     types.MethodType,
     types.ModuleType,
-    functools.partial,
-    enum.Enum,
+    np.dtype,
+    np.ufunc,
 )
 
 
@@ -111,23 +114,31 @@ def _name(kind: type) -> str:
 
 
 def _by_protocol(obj: Any) -> Adapter | None:
+    if isinstance(obj, type):
+        return _load("facts:Fact")
+    if callable(getattr(obj, "state_dict", None)) and callable(getattr(obj, "load_state_dict", None)):
+        return _load("state_methods:StateDict")
+    if callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None)):
+        return _load("state_methods:GetState")
+    return _by_structure(obj)
+
+
+def _by_structure(obj: Any) -> Adapter | None:
     if isinstance(obj, tuple) and hasattr(obj, "_fields"):
         return _load("containers:NamedTuple")
+    if isinstance(obj, enum.Enum):
+        return _load("plain:Enum")
     if _is_fact(obj):
         return _load("facts:Fact")
     if dataclasses.is_dataclass(obj):  # before JAX: a registered dataclass hides its static fields from JAX
         return _load("containers:Dataclass")
     if _is_jax_node(obj):
         return _load("jax_pytrees:Pytree")
-    if callable(getattr(obj, "state_dict", None)) and callable(getattr(obj, "load_state_dict", None)):
-        return _load("state_methods:StateDict")
-    if callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None)):
-        return _load("state_methods:GetState")
     return None
 
 
 def _is_fact(obj: Any) -> bool:
-    if isinstance(obj, _FACT_TYPES) or type(obj).__module__ == "numpy.dtypes":
+    if isinstance(obj, _FACT_TYPES):
         return True
     # Functions that jax and others wrap in objects of their own keep the names of what they wrap.
     return callable(obj) and hasattr(obj, "__wrapped__") and hasattr(obj, "__qualname__")

@@ -4,34 +4,49 @@ One `Walk` serves one pass (capture, check or restore) over all components of a 
 components share is stored once and restored shared.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from perdure.adapters.adapter import Adapter
 from perdure.adapters.resolve import Resolver
 from perdure.errors import CaptureError, Finding
-from perdure.tree.leaves import Alias, Array, Tree
+from perdure.tree.leaves import Alias, Array, Tree, children
 from perdure.tree.paths import Path, Step, format_path
 from perdure.tree.snapshot import CLASSES
 
 Object = Any
 
+PLAIN_ADAPTERS = frozenset({"plain", "dict", "list", "tuple", "numpy-array", "numpy-scalar"})
+"""What these make can be rebuilt without a target, if it holds nothing else."""
+
 
 class Walk:
     """One pass over objects. Adapters call `capture`, `check` or `restore` for their children."""
 
-    def __init__(self, resolver: Resolver) -> None:
+    def __init__(self, resolver: Resolver, made: Collection[Path] = ()) -> None:
+        """Begins a pass.
+
+        Args:
+            resolver: finds the adapters.
+            made: for `check` and `restore`: where other adapters than the plain ones made the saved tree.
+        """
         self._resolver = resolver
+        self._made = made
         self._path: list[Step] = []
         self._places: dict[int, tuple[Path, Object]] = {}
         self._by_path: dict[Path, Object] = {}
         self._open: set[int] = set()
         self._live_depth = 0
+        self._inside_made = 0
         self.facts: dict[Path, str] = {}
         """Functions, classes and dtypes met by `capture`, by path."""
         self.values: set[Step] = set()
         """Components in which `capture` met a value, which the caller must hand in again."""
+        self.lives: set[Step] = set()
+        """Components in which `capture` met a live object."""
+        self.made: dict[Path, str] = {}
+        """Ids of the adapters that made what stands directly in plain containers, where they are not plain."""
         self.weakest: dict[Step, tuple[str, str]] = {}
         """Per component, the weakest class below exact-snapshot that `capture` met, with the reason."""
         self.postponed: list[Callable[[], object]] = []
@@ -76,21 +91,34 @@ class Walk:
         """The restored value inside a wrapper."""
         return self._resolver.resolve(obj, self.path).restore(obj, tree, self)
 
+    def is_plain(self, tree: Tree) -> bool:
+        """Whether `rebuild` can do without a target: built-in containers, plain leaves and NumPy arrays only."""
+        return self._is_plain(tree, self.path)
+
+    def holds_plain(self, tree: Tree) -> bool:
+        """Whether all that the container at this place holds is plain."""
+        return all(self._is_plain(child, (*self.path, step)) for step, child in children(tree))
+
+    def _is_plain(self, tree: Tree, path: Path) -> bool:
+        if path in self._made:
+            return False
+        return all(self._is_plain(child, (*path, step)) for step, child in children(tree))
+
     def rebuild(self, tree: Tree) -> Object:
         """The value that a plain tree at this place stands for, without a target; it adopts the tree's arrays."""
-        match tree:
-            case Alias():
-                return self._by_path[tree.path]
-            case dict():
-                value = {key: self._at(key, partial(self.rebuild, child)) for key, child in tree.items()}
-            case list() | tuple():
-                parts = (self._at(at, partial(self.rebuild, child)) for at, child in enumerate(tree))
-                value = type(tree)(parts)
-            case Array():
-                value = tree.value.reshape(-1)[0] if tree.scalar else tree.value
-            case _:
-                value = tree
-        self._by_path[self.path] = value
+        if isinstance(tree, Alias):
+            return self._by_path[tree.path]
+        if isinstance(tree, tuple):
+            value = tuple(self._at(at, partial(self.rebuild, child)) for at, child in enumerate(tree))
+        elif isinstance(tree, Array):
+            value = tree.value.reshape(-1)[0] if tree.scalar else tree.value
+        else:
+            value = type(tree)() if isinstance(tree, dict | list) else tree
+        self._by_path[self.path] = value  # before the children: one of them may be this very object again
+        if isinstance(tree, dict):
+            value.update((key, self._at(key, partial(self.rebuild, child))) for key, child in tree.items())
+        elif isinstance(tree, list):
+            value.extend(self._at(at, partial(self.rebuild, child)) for at, child in enumerate(tree))
         return value
 
     def rebuild_at(self, tree: Tree, step: Step) -> Object:
@@ -101,9 +129,9 @@ class Walk:
         """Notes a function, class or dtype at this place."""
         self.facts[self.path] = name
 
-    def finding(self, saved: str, found: str, advice: str) -> Finding:
-        """A finding at this place."""
-        return Finding(format_path(self.path), saved, found, advice)
+    def finding(self, saved: str, found: str, advice: str, *below: Step) -> Finding:
+        """A finding at this place, or at the place that the steps `below` lead to."""
+        return Finding(format_path((*self.path, *below)), saved, found, advice)
 
     def _at(self, step: Step, do: Callable[[], Any]) -> Any:
         self._path.append(step)
@@ -131,18 +159,25 @@ class Walk:
     def _note(self, obj: Object, adapter: Adapter) -> None:
         if adapter.kind == "value" and not self.inside_live:
             self.values.add(self._path[0])
+        if adapter.kind == "live":
+            self.lives.add(self._path[0])
+        if adapter.id not in PLAIN_ADAPTERS and not self._inside_made:
+            self.made[self.path] = adapter.id
         fidelity, reason = adapter.fidelity(obj)
         weakest, _ = self.weakest.get(self._path[0], (CLASSES[0], ""))
         if CLASSES.index(fidelity) > CLASSES.index(weakest):
             self.weakest[self._path[0]] = (fidelity, f"{format_path(self.path)}: {reason}")
 
     def _within(self, obj: Object, adapter: Adapter, do: Callable[[], Any]) -> Any:
+        is_made = adapter.kind != "container"  # a container may hand its parts on to plain ones
         self._live_depth += adapter.kind == "live"
+        self._inside_made += is_made
         self._open.add(id(obj))
         try:
             return do()
         finally:
             self._open.discard(id(obj))
+            self._inside_made -= is_made
             self._live_depth -= adapter.kind == "live"
 
     def _check(self, obj: Object, tree: Tree) -> list[Finding]:

@@ -53,9 +53,10 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
         adapter = resolver.resolve(objects[name], (name,)).id
         facts = {format_path(path[1:]): fact for path, fact in walk.facts.items() if path[0] == name}
         fidelity, reason = walk.weakest.get(name, ("exact-snapshot", "full state captured"))
-        components[name] = Component(adapter, tree, facts, fidelity, reason)
+        made = {path: adapter_id for path, adapter_id in walk.made.items() if path[0] == name}
+        components[name] = Component(adapter, tree, facts, fidelity, reason, made)
     snapshot = Snapshot(components, counters.env_steps, counters.updates, counters.boundary)
-    return Captured(snapshot, frozenset(map(str, walk.values)))
+    return Captured(snapshot, frozenset(name for name in objects if name in walk.values or name not in walk.lives))
 
 
 def check_names(names: Mapping[str, Any]) -> None:

@@ -55,7 +55,7 @@ def load(
         ContractError: a target does not fit; nothing was changed.
     """
     opened = _open(path, only)
-    return restore(opened, targets, Resolver(), opened.name).objects
+    return restore(opened.snapshot, targets, Resolver(), opened.name, digests=opened.digests).objects
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _without_keys(tree: Tree) -> Tree:
 
 def _open(path: str | os.PathLike[str], only: Collection[str] | None = None) -> Opened:
     store, name = _store_of(path)
-    if not Path(path).is_dir():
+    if not Path(path).expanduser().is_dir():
         raise NoCheckpointError(f"{path}: no such directory.")
     return open_checkpoint(store, name, only=only)
 

@@ -8,7 +8,7 @@ import numpy as np
 from perdure.errors import DamagedError, UsageError
 from perdure.format.digests import Digest, digest_of
 from perdure.format.manifest import FILE_NAME, MAX_BYTES, Manifest, decode_manifest, manifest_digest
-from perdure.format.nodes import Place, StoredArray, decode_node
+from perdure.format.nodes import Place, StoredArray, decode_made, decode_node
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.format.tensors import contiguous_bytes, empty_array
 from perdure.store.store import Store
@@ -28,7 +28,12 @@ class Opened:
     manifest: Manifest
     """What it says of itself."""
     snapshot: Snapshot
-    """Its state; the arrays are views of memory that belongs to nobody else."""
+    """Its state; each array has memory of its own, which belongs to nobody else."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digests of the components that were read."""
+        return {name: self.manifest.components[name].digest for name in self.snapshot.components}
 
 
 def read_manifest(store: Store, name: str) -> tuple[Manifest, str]:
@@ -89,7 +94,8 @@ def _snapshot(store: Store, name: str, manifest: Manifest, only: Collection[str]
             tree = decode_node(entry.tree, (component,), buffers.allocate)
         except (DamagedError, RecursionError) as error:
             raise DamagedError(f"{name}/{component}: {error}") from error
-        components[component] = Component(entry.adapter, tree, entry.facts, entry.fidelity, entry.reason)
+        made = decode_made(entry.made, (component,))
+        components[component] = Component(entry.adapter, tree, entry.facts, entry.fidelity, entry.reason, made)
     buffers.fill(store, name)
     snapshot = Snapshot(components, manifest.env_steps, manifest.updates, manifest.boundary)
     _check_aliases(snapshot)

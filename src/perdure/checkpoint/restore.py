@@ -7,11 +7,11 @@ from typing import Any
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.capture import Counters, capture
-from perdure.checkpoint.opening import Opened
 from perdure.errors import ContractError, Finding, RestoreError
 from perdure.format.state_digest import component_digests
 from perdure.tree.diff import diff_snapshots
 from perdure.tree.leaves import owned
+from perdure.tree.paths import Path
 from perdure.tree.snapshot import Snapshot
 
 
@@ -26,23 +26,25 @@ class Restored:
 
 
 def restore(
-    opened: Opened,
+    snapshot: Snapshot,
     targets: Mapping[str, Any],
     resolver: Resolver,
     place: str,
     *,
+    digests: Mapping[str, str] | None = None,
     findings: Sequence[Finding] = (),
 ) -> Restored:
     """Restores all targets, or none.
 
     Order: check all; apply; random number generators last; capture again and compare digests. If applying fails
-    half-way, the state from before is put back. Values adopt the arrays of `opened`: restore it once.
+    half-way, the state from before is put back. Values adopt the snapshot's arrays: restore it once.
 
     Args:
-        opened: a verified checkpoint.
-        targets: by component name, exactly the components that were opened.
+        snapshot: a verified snapshot.
+        targets: by component name, exactly the snapshot's components.
         resolver: finds their adapters.
         place: the checkpoint's name, for messages.
+        digests: the components' digests, where they are known already.
         findings: what spoke against the restore before the targets were looked at.
 
     Returns:
@@ -52,17 +54,19 @@ def restore(
         ContractError: a target does not fit; all findings at once, nothing changed.
         RestoreError: applying failed; the state from before was put back.
     """
-    snapshot = opened.snapshot
     before = _capture_targets(snapshot, targets, resolver)
     findings = [*findings, *_check(snapshot, targets, before, resolver)]
     if findings:
         raise ContractError(f"{place}: this is not the same run", findings)
-    digests = {name: opened.manifest.components[name].digest for name in snapshot.components}
+    expected = component_digests(snapshot) if digests is None else digests
     try:
         objects = _apply(snapshot, targets, resolver)
-        values = _compare(snapshot, digests, objects, resolver, place)
+        values = _compare(snapshot, expected, objects, resolver, place)
     except Exception as error:
         raise RestoreError(f"{place}: restoring failed: {error} {_put_back(before, targets, resolver)}") from error
+    except BaseException:  # an interrupt
+        _put_back(before, targets, resolver)
+        raise
     return Restored(objects, values)
 
 
@@ -73,7 +77,7 @@ def _capture_targets(snapshot: Snapshot, targets: Mapping[str, Any], resolver: R
 
 
 def _check(snapshot: Snapshot, targets: Mapping[str, Any], before: Snapshot, resolver: Resolver) -> list[Finding]:
-    walk = Walk(resolver)
+    walk = Walk(resolver, _made(snapshot))
     findings = []
     for name in sorted(snapshot.components.keys() | targets.keys()):
         if name not in targets:
@@ -107,11 +111,15 @@ def _check_facts(name: str, snapshot: Snapshot, before: Snapshot) -> list[Findin
 
 
 def _apply(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> dict[str, Any]:
-    walk = Walk(resolver)
+    walk = Walk(resolver, _made(snapshot))
     objects = {name: walk.restore(targets[name], part.tree, name) for name, part in snapshot.components.items()}
     for restore_rng in walk.postponed:
         restore_rng()
     return objects
+
+
+def _made(snapshot: Snapshot) -> frozenset[Path]:
+    return frozenset(path for part in snapshot.components.values() for path in part.made)
 
 
 def _put_back(before: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> str:

@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from perdure.errors import CommitError
+from perdure.errors import CommitError, UnsupportedLeafError
 from perdure.format.canonical import Json
 from perdure.format.digests import Digest
+from perdure.format.dtypes import name_of
 from perdure.format.manifest import FILE_NAME, ComponentEntry, FileEntry, Manifest, encode_manifest, manifest_digest
-from perdure.format.nodes import Place, arrays_of, encode_node, tensor_name
+from perdure.format.nodes import Place, arrays_of, encode_made, encode_node, tensor_name
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.format.tensors import Layout, lay_out, pieces
 from perdure.store.store import Staging, Store
 from perdure.tree.leaves import Array
-from perdure.tree.paths import Path
+from perdure.tree.paths import Path, format_path
 from perdure.tree.snapshot import Snapshot
 
 PIECE_BYTES = 1 << 20
@@ -107,11 +108,7 @@ def _write_components(
 ) -> tuple[dict[str, Written], int]:
     """Writes or shares every component's file; returns them and the bytes that were written."""
     arrays = {name: dict(arrays_of(part.tree, (name,))) for name, part in snapshot.components.items()}
-    layouts = {
-        name: lay_out({tensor_name(path): array for path, array in held.items()})
-        for name, held in arrays.items()
-        if held
-    }
+    layouts = {name: _lay_out(held) for name, held in arrays.items() if held}
     old = previous.components if previous else {}
     shared = {name for name, layout in layouts.items() if name in old and _is_same(layout, arrays[name], old[name])}
     new_bytes = sum(layout.size for name, layout in layouts.items() if name not in shared)
@@ -123,6 +120,15 @@ def _write_components(
         else:
             components[name] = _write(staging, name, layout, arrays[name])
     return components, new_bytes
+
+
+def _lay_out(arrays: Mapping[Path, Array]) -> Layout:
+    for path, array in arrays.items():
+        try:
+            name_of(array.value.dtype)
+        except UnsupportedLeafError as error:
+            raise UnsupportedLeafError(f"{format_path(path)}: {error}") from error
+    return lay_out({tensor_name(path): array for path, array in arrays.items()})
 
 
 def _is_same(layout: Layout, arrays: Mapping[Path, Array], old: Written) -> bool:
@@ -189,6 +195,7 @@ def _manifest(snapshot: Snapshot, about: About, written: Mapping[str, Written]) 
             dict(component.facts),
             encode_node(component.tree, (name,), places),
             digests[name],
+            encode_made(component.made),
         )
         for name, component in snapshot.components.items()
     }

@@ -4,6 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -32,10 +33,14 @@ def contract_of(config: Any, *, horizon: str | None, free: Sequence[str]) -> Con
         UsageError: a value that cannot be compared later, or a `horizon` that is no key.
     """
     contract: Contract = {name: {} for name in SECTIONS}
+    flat: dict[str, Plain] = {}
     for key, value in flatten(config):
+        if key in flat:
+            raise UsageError(f"config: two entries have the key {key!r}; rename one.")
+        flat[key] = value
         contract[_section(key, horizon, free)][key] = value
     if horizon is not None and not contract["horizon"]:
-        raise UsageError(f"horizon={horizon!r} is no key of config; it has {[key for key, _ in flatten(config)]}.")
+        raise UsageError(f"horizon={horizon!r} is no key of config; it has {list(flat)}.")
     return contract
 
 
@@ -78,6 +83,8 @@ def _parts(config: Any, prefix: str) -> Mapping[Any, Any]:
         return config
     if isinstance(config, list | tuple):
         return dict(enumerate(config))
+    if isinstance(config, partial):
+        return {"function": config.func, "args": config.args, "keywords": config.keywords}
     if hasattr(config, "item") and getattr(config, "shape", None) == ():
         return _parts_of_number(config)
     if hasattr(config, "__dict__"):

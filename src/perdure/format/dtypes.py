@@ -59,13 +59,17 @@ def name_of(dtype: np.dtype) -> str:
     """The dtype's name on disk.
 
     Raises:
-        UnsupportedLeafError: for object and structured dtypes, which have no exact bytes of their own.
+        UnsupportedLeafError: for object, structured and extended-precision dtypes, which have no exact bytes of
+            their own.
     """
     if dtype.name in _NATIVE_NAMES and dtype.isnative:
         return dtype.name
     if dtype.name in _ML_DTYPES and dtype == dtype_of(dtype.name):
         return dtype.name
-    if dtype.hasobject or dtype.names is not None or dtype.itemsize == 0 or not _NUMPY_CODES.fullmatch(dtype.str):
+    # Extended precision has undefined padding bytes: equal numbers would have unequal bytes.
+    is_extended = dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16)
+    has_bytes = not dtype.hasobject and dtype.names is None and dtype.itemsize > 0
+    if not has_bytes or is_extended or not _NUMPY_CODES.fullmatch(dtype.str):
         message = f"dtype {dtype} cannot be stored exactly. Split it into arrays of plain numbers."
         raise UnsupportedLeafError(message)
     return dtype.str
@@ -84,10 +88,10 @@ def dtype_of(name: str) -> np.dtype:
     if name in _NATIVE_NAMES or _NUMPY_CODES.fullmatch(name):
         try:
             dtype = np.dtype(name)
-        except (TypeError, ValueError) as error:
+            if name_of(dtype) == name:
+                return dtype
+        except (TypeError, ValueError, UnsupportedLeafError) as error:
             raise DamagedError(f"unknown dtype {name!r}") from error
-        if name_of(dtype) == name:
-            return dtype
     raise DamagedError(f"unknown dtype {name!r}")
 
 

@@ -44,6 +44,8 @@ class ComponentEntry:
     """Its structure and leaves (`perdure.format.nodes`)."""
     digest: str
     """Digest of its state."""
+    made: Json
+    """Where parts are not plain: pairs of a path from the component on (a list of steps) and an adapter's id."""
 
 
 @dataclass(frozen=True)
@@ -105,20 +107,22 @@ def _document(manifest: Manifest) -> dict[str, Json]:
 def decode_manifest(data: bytes) -> Manifest:
     """The manifest in `data`, proven to be what `encode_manifest` wrote.
 
+    Its own digest comes first: a version from the future is believed only of a document that is intact.
+
     Raises:
-        DamagedError: not canonical, a wrong digest, a missing, unknown or mistyped field.
-        UnsupportedVersionError: a format version that this perdure does not read.
+        DamagedError: not canonical, a wrong digest, a missing, unknown or malformed field.
+        UnsupportedVersionError: an intact document of a format version that this perdure does not read.
     """
     document = canonical.decode(data, FILE_NAME)
-    if not isinstance(document, dict) or document.get("format") != FORMAT_NAME:
-        raise DamagedError(f"{FILE_NAME}: not a {FORMAT_NAME} document")
-    if document.get("version") != FORMAT_VERSION:
-        message = f"{FILE_NAME}: format version {document.get('version')}; this perdure reads {FORMAT_VERSION}"
-        raise UnsupportedVersionError(message)
-    digest = document.pop("digest", None)
-    if digest != digest_of(canonical.encode(document)):
+    digest = document.pop("digest", None) if isinstance(document, dict) else None
+    if digest is None or digest != digest_of(canonical.encode(document)):
         raise DamagedError(f"{FILE_NAME}: its digest does not match its text")
-    del document["format"], document["version"]
+    format_name, version = document.pop("format", None), document.pop("version", None)
+    if format_name != FORMAT_NAME or type(version) is not int or version < 0:
+        raise DamagedError(f"{FILE_NAME}: not a {FORMAT_NAME} document with a version")
+    if version != FORMAT_VERSION:
+        message = f"{FILE_NAME}: format version {version}; this perdure reads {FORMAT_VERSION}"
+        raise UnsupportedVersionError(message)
     return _checked(document)
 
 
@@ -144,37 +148,64 @@ _COMPONENT_TYPES: dict[str, tuple[type, ...]] = {
     "facts": (dict,),
     "tree": (type(None), bool, int, float, str, dict),
     "digest": (str,),
+    "made": (list,),
 }
 _FILE_TYPES: dict[str, tuple[type, ...]] = {"size": (int,), "digest": (str,)}
 
 
 def _checked(document: dict[str, Json]) -> Manifest:
     _check_fields(document, _TYPES, FILE_NAME)
-    components = {}
-    for name, entry in document["components"].items():
-        _check_fields(entry, _COMPONENT_TYPES, f"{FILE_NAME}: component {name}")
-        if entry["fidelity"] not in CLASSES or not DIGEST_PATTERN.fullmatch(entry["digest"]):
-            raise DamagedError(f"{FILE_NAME}: component {name}: unknown class or malformed digest")
-        components[name] = ComponentEntry(**entry)
-    files = {}
-    for name, entry in document["files"].items():
-        _check_fields(entry, _FILE_TYPES, f"{FILE_NAME}: file {name}")
-        if "/" in name or name.startswith(".") or entry["size"] < 0:
-            raise DamagedError(f"{FILE_NAME}: file {name[:80]!r} cannot be a file of a checkpoint")
-        files[name] = FileEntry(**entry)
+    if min(document["env_steps"], document["updates"], document["boundary"]) < 0:
+        raise DamagedError(f"{FILE_NAME}: a negative counter")
+    _check_digest(document["state_digest"], f"{FILE_NAME}: state_digest")
+    if document["parent"] is not None:
+        _check_digest(document["parent"], f"{FILE_NAME}: parent")
+    _check_texts(document["arithmetic"], f"{FILE_NAME}: arithmetic")
     _check_metrics(document)
+    components = {name: _component(name, entry) for name, entry in document["components"].items()}
+    files = {name: _file(name, entry) for name, entry in document["files"].items()}
     contract = decode_contract(document["contract"], FILE_NAME)
     return Manifest(**{**document, "components": components, "files": files, "contract": contract})
+
+
+def _component(name: str, entry: Json) -> ComponentEntry:
+    place = f"{FILE_NAME}: component {name[:80]}"
+    _check_fields(entry, _COMPONENT_TYPES, place)
+    _check_digest(entry["digest"], place)
+    _check_texts(entry["facts"], f"{place}: facts")
+    if entry["fidelity"] not in CLASSES:
+        raise DamagedError(f"{place}: unknown class {entry['fidelity'][:80]!r}")
+    return ComponentEntry(**entry)
+
+
+def _file(name: str, entry: Json) -> FileEntry:
+    place = f"{FILE_NAME}: file {name[:80]!r}"
+    _check_fields(entry, _FILE_TYPES, place)
+    _check_digest(entry["digest"], place)
+    if "/" in name or "\0" in name or name.startswith(".") or not name or entry["size"] < 0:
+        raise DamagedError(f"{place} cannot be a file of a checkpoint")
+    return FileEntry(**entry)
 
 
 def _check_metrics(document: dict[str, Json]) -> None:
     if document["metrics"] is not None:
         place = f"{FILE_NAME}: metrics"
         _check_fields(document["metrics"], {"offset": (int,), "digest": (str,)}, place)
-        if document["metrics"]["offset"] < 0 or not DIGEST_PATTERN.fullmatch(document["metrics"]["digest"]):
-            raise DamagedError(f"{place}: a negative offset or a malformed digest")
+        _check_digest(document["metrics"]["digest"], place)
+        if document["metrics"]["offset"] < 0:
+            raise DamagedError(f"{place}: a negative offset")
     if any(type(score) not in (int, float) for score in document["scores"].values()):
         raise DamagedError(f"{FILE_NAME}: scores: a score is a number")
+
+
+def _check_digest(text: str, place: str) -> None:
+    if not DIGEST_PATTERN.fullmatch(text):
+        raise DamagedError(f"{place}: a malformed digest")
+
+
+def _check_texts(texts: Mapping[str, Json], place: str) -> None:
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise DamagedError(f"{place}: a value that is no text")
 
 
 def encode_contract(contract: Mapping[str, Mapping[str, Any]]) -> Json:

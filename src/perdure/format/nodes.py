@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -19,6 +20,9 @@ MAX_DEPTH = 200
 
 MAX_AXES = 64
 """NumPy's own limit."""
+
+MAX_NUMBER = 1 << 62
+"""Shapes, offsets and lengths stay below, so that no product of them overflows in NumPy."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +173,34 @@ def _decode_dict(pairs: list[Json], path: Path, read_array: ReadArray) -> dict[s
 
 
 def _decode_step(node: Json, path: Path) -> str | int:
-    step = numbers.decode_plain(node)
+    try:
+        step = numbers.decode_plain(node)
+    except DamagedError as error:
+        raise DamagedError(f"{format_path(path)}: {error}") from error
     if type(step) not in (str, int):
         raise DamagedError(f"{format_path(path)}: {str(step)[:40]!r} is neither a str nor an int")
     return step
+
+
+def encode_made(made: Mapping[Path, str]) -> Json:
+    """`Component.made` as JSON."""
+    return [[[numbers.encode_plain(step) for step in path], adapter] for path, adapter in made.items()]
+
+
+def decode_made(entries: Json, path: Path) -> dict[Path, str]:
+    """The inverse of `encode_made`.
+
+    Raises:
+        DamagedError: no list of pairs of a path and a name.
+    """
+    made: dict[Path, str] = {}
+    for entry in entries:
+        match entry:
+            case [list(steps), str(adapter)]:
+                made[tuple(_decode_step(step, path) for step in steps)] = adapter
+            case _:
+                raise DamagedError(f"{format_path(path)}: made: no pair of a path and an adapter's id")
+    return made
 
 
 _ARRAY_FIELDS = {"dtype", "shape", "file", "offset", "length", "digest"}
@@ -192,21 +220,30 @@ def _checked_array(entry: dict[str, Json], path: Path) -> StoredArray:
         raise DamagedError(f"{where}: weak_type and scalar are true or absent")
     shape, file = entry["shape"], entry["file"]
     numbers_ = [entry["offset"], entry["length"], *(shape if isinstance(shape, list) else [-1])]
-    if any(type(number) is not int or number < 0 for number in numbers_) or len(shape) > MAX_AXES:
+    if any(type(number) is not int or not 0 <= number < MAX_NUMBER for number in numbers_) or len(shape) > MAX_AXES:
         raise DamagedError(f"{where}: shape, offset or length is no natural number")
     if not isinstance(file, str) or not _is_digest(entry["digest"]) or not isinstance(entry["dtype"], str):
         raise DamagedError(f"{where}: file, dtype or digest is malformed")
-    dtype = dtypes.dtype_of(entry["dtype"])
-    items = 1
-    for axis in shape:
-        items *= axis
-    if items * dtype.itemsize != entry["length"]:
+    try:
+        dtype = dtypes.dtype_of(entry["dtype"])
+    except DamagedError as error:
+        raise DamagedError(f"{where}: {error}") from error
+    if prod(shape) * dtype.itemsize != entry["length"] or prod(filter(None, shape)) * dtype.itemsize > MAX_NUMBER:
         raise DamagedError(f"{where}: {dtype} {shape} does not fill {entry['length']} bytes")
-    axes = entry.get("axes", list(range(len(shape))))
-    if not isinstance(axes, list) or sorted(map(str, axes)) != sorted(map(str, range(len(shape)))):
-        raise DamagedError(f"{where}: axes {axes} are no order of {len(shape)} axes")
     place = Place(file, entry["offset"], entry["length"], entry["digest"])
-    return StoredArray(place, dtype, tuple(shape), tuple(int(axis) for axis in axes))
+    return StoredArray(place, dtype, tuple(shape), _checked_axes(entry, len(shape), where))
+
+
+def _checked_axes(entry: dict[str, Json], number: int, where: str) -> tuple[int, ...]:
+    """The axes of an array entry; the usual order goes without saying, and must."""
+    usual = tuple(range(number))
+    if "axes" not in entry:
+        return usual
+    axes = entry["axes"]
+    is_order = isinstance(axes, list) and all(type(axis) is int for axis in axes) and sorted(axes) == list(usual)
+    if not is_order or tuple(axes) == usual:
+        raise DamagedError(f"{where}: axes {str(axes)[:80]} are no order of {number} axes that needs saying")
+    return tuple(axes)
 
 
 def _is_digest(value: object) -> bool:

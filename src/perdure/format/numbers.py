@@ -36,12 +36,12 @@ def decode_plain(node: Json) -> Any:
     """The plain leaf that `node` stands for; only the spelling that `encode_plain` writes is taken.
 
     Raises:
-        DamagedError: an unknown tag, or a tagged value that needed no tag.
+        DamagedError: a list, an unknown tag, a tagged value that needs no tag, or one that lacks its tag.
     """
-    if not isinstance(node, dict):
-        return node
-    value = _decode_tagged(node)
-    if encode_plain(value) != node:
+    if isinstance(node, list):
+        raise DamagedError(f"a list where a value belongs: {str(node)[:80]}")
+    value = _decode_tagged(node) if isinstance(node, dict) else node
+    if type(value) in (int, float, complex, bytes) and repr(encode_plain(value)) != repr(node):
         raise DamagedError(f"a number in another than its one spelling: {str(node)[:80]}")
     return value
 
@@ -60,7 +60,7 @@ def _decode_tagged(node: dict[str, Json]) -> Any:
 
 
 def _as_float(node: Json) -> float:
-    value = decode_plain(node)
+    value = None if isinstance(node, list) else decode_plain(node)
     if not isinstance(value, float):
         raise DamagedError(f"a part of a complex number that is no float: {str(node)[:80]}")
     return value

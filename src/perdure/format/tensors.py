@@ -2,7 +2,7 @@
 
 Layout (https://github.com/huggingface/safetensors, "Format"): the header's length as 8 bytes little-endian,
 the header as JSON padded with spaces to a multiple of 8, then the arrays back to back. Arrays are sorted by
-falling item size, then name, so that each starts aligned to its item.
+falling alignment, then name, so that each starts aligned to its items.
 """
 
 import json
@@ -40,7 +40,7 @@ def lay_out(arrays: Mapping[str, Array]) -> Layout:
     Raises:
         UnsupportedLeafError: a dtype has no exact bytes.
     """
-    ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].value.dtype.itemsize, item[0])))
+    ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].value.dtype.alignment, item[0])))
     entries: dict[str, object] = {METADATA: {"writer": "perdure"}}
     position = 0
     relative: dict[str, int] = {}
@@ -67,7 +67,7 @@ def _stored_as(value: np.ndarray) -> tuple[str, list[int]]:
 def contiguous_bytes(value: np.ndarray) -> memoryview:
     """The array's bytes in memory order, as a flat view (a copy only where memory has gaps)."""
     if value.nbytes == 0:
-        return memoryview(b"")
+        return memoryview(bytearray())
     flat = np.ascontiguousarray(value.transpose(memory_axes(value)))
     return flat.reshape(-1).view(np.uint8).data
 

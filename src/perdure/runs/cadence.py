@@ -39,7 +39,7 @@ class Every:
     def __str__(self) -> str:
         """The cadence as a sentence."""
         parts = [
-            f"{interval:,g} {name.replace('_', ' ')}" for name, interval in vars(self).items() if interval is not None
+            f"{interval:,} {name.replace('_', ' ')}" for name, interval in vars(self).items() if interval is not None
         ]
         return f"a checkpoint every {' or every '.join(parts)}" if parts else "no checkpoint but the first and the last"
 

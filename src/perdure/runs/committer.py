@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from perdure.runs.journal import Journal
 from perdure.runs.pruning import prune
 from perdure.runs.retention import Keep, KeepAny
 from perdure.tree.leaves import owned
-from perdure.tree.snapshot import Component, Snapshot
+from perdure.tree.snapshot import Snapshot
 
 AfterCommit = Callable[[Path], object]
 """Called with each committed directory, to copy it elsewhere; it may be retained away any time later."""
@@ -156,8 +156,5 @@ def scores_of(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _owned(snapshot: Snapshot) -> Snapshot:
-    components = {
-        name: Component(part.adapter, owned(part.tree), part.facts, part.fidelity, part.reason)
-        for name, part in snapshot.components.items()
-    }
+    components = {name: replace(part, tree=owned(part.tree)) for name, part in snapshot.components.items()}
     return Snapshot(components, snapshot.env_steps, snapshot.updates, snapshot.boundary)

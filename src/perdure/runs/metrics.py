@@ -99,9 +99,9 @@ def _plain(name: str, value: Any) -> Any:
         return numbers.encode_plain(value)
     if isinstance(value, list | tuple):
         return [_plain(name, part) for part in value]
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+    if getattr(value, "shape", None) == () and hasattr(value, "item") and type(value.item()) is not type(value):
         return _plain(name, value.item())
-    if hasattr(value, "tolist"):
+    if getattr(value, "shape", ()) != () and hasattr(value, "tolist"):
         return _plain(name, value.tolist())
     raise UsageError(f"metric {name!r}: a {type(value).__name__} is no number, text, boolean, None or list of them.")
 

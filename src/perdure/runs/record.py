@@ -9,14 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perdure.errors import DamagedError, NoRunError
+from perdure.errors import DamagedError, NoRunError, UnsupportedVersionError
 from perdure.format import canonical
 from perdure.format.digests import digest_of
 from perdure.format.manifest import decode_contract, encode_contract
 from perdure.runs.directory import write_durably
 
 VERSION = 0
-_FIELDS = frozenset({"run_id", "created", "launch", "contract", "versions", "version"})
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,22 @@ def read_record(path: Path) -> RunRecord:
     if digest is None or digest != digest_of(canonical.encode(document)):
         message = f"{path}: its digest does not match its text. The checkpoints can still be read with perdure.read."
         raise DamagedError(message)
-    if document.get("version") != VERSION or document.keys() != _FIELDS:
-        raise DamagedError(f"{path}: version {document.get('version')}; this perdure reads {VERSION}.")
+    _check(document, path)
     del document["version"]
     return RunRecord(**{**document, "contract": decode_contract(document["contract"], str(path))})
+
+
+_TYPES = {"run_id": str, "created": str, "launch": dict, "contract": dict, "versions": dict, "version": int}
+
+
+def _check(document: dict[str, Any], path: Path) -> None:
+    version = document.get("version")
+    if type(version) is int and version > VERSION:
+        raise UnsupportedVersionError(f"{path}: version {version}; this perdure reads {VERSION}.")
+    for name in sorted(document.keys() ^ _TYPES.keys()):
+        raise DamagedError(f"{path}: {'a field is missing' if name in _TYPES else 'unknown field'}: {name[:80]}")
+    for name, kind in _TYPES.items():
+        if type(document[name]) is not kind:
+            raise DamagedError(f"{path}: field {name} is a {type(document[name]).__name__}")
+    if version != VERSION:
+        raise DamagedError(f"{path}: version {version}; this perdure reads {VERSION}.")

@@ -95,6 +95,8 @@ class Run:
         """
         self._directory = open_directory(directory)
         self._contract = contract_of(config, horizon=horizon if isinstance(horizon, str) else None, free=free)
+        if isinstance(horizon, int):
+            self._contract["horizon"]["env_steps"] = horizon
         self._horizon = _horizon_steps(horizon, self._contract)
         self._every = every
         self._mode = _mode(mode)
@@ -110,6 +112,7 @@ class Run:
         self._counters = Counters()
         self._last_commit: Counters | None = None
         self._last_commit_at = 0.0
+        self._was_restored = False
         self.resumed = False
         """Whether `restore` found a checkpoint to go on from."""
         self.notices: list[str] = []
@@ -168,7 +171,7 @@ class Run:
             RestoreError: applying failed; the state from before was put back.
             UsageError: reserved or impossible names, or `restore` called twice.
         """
-        if self._journal is not None:
+        if self._was_restored:
             raise UsageError("restore: this Run was restored already; make a new Run to go back.")
         check_names(components)
         reserved = RESERVED_NAMES & components.keys()
@@ -179,6 +182,7 @@ class Run:
         decide(self._directory, self._mode)  # before anything is created at a mistyped path
         FileSystem().make_directory(self._directory.path)
         self._lock = acquire(self._directory.lock)
+        self._was_restored = True
         try:
             restored = self._open(decide(self._directory, self._mode), targets, start)
         except BaseException:
@@ -217,7 +221,8 @@ class Run:
         found = newest_intact(self._directory.store(), self.directory, record.run_id, strict=self._strict)
         place = f"{self.directory}, {found.opened.name}"
         findings = compare(record.contract, self._contract)
-        restored = restore(found.opened, targets, self._resolver, place, findings=findings)
+        opened = found.opened
+        restored = restore(opened.snapshot, targets, self._resolver, place, digests=opened.digests, findings=findings)
         self._go_on_from(found, record.run_id)
         return restored
 
@@ -343,10 +348,12 @@ class Run:
             ForgottenValueError: the last state is not saved and the values were not handed in.
         """
         journal = self._opened("finish")
+        now = self._counters
         if env_steps is not None and operator.index(env_steps) > self.env_steps:
-            self._counters = self._next(env_steps, updates)
-        if self._last_commit != self._counters:
+            now = self._next(env_steps, updates)
+        if self._last_commit != now:
             self._take_final(values)
+            self._counters = now
             self._commit({**self._live, **values}, None)
         self._raise_error(wait=True)
         journal.lineage.append("finished", checkpoint=step_name(self.env_steps))

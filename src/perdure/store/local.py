@@ -4,6 +4,7 @@ import errno
 import secrets
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -124,8 +125,12 @@ class LocalStaging:
             sync.result()
         self._filesystem.sync_directory(self._directory)
         self._filesystem.rename(self._directory, self._target)
+        try:
+            self._filesystem.sync_directory(self._parent)
+        except OSError:
+            self._filesystem.rename(self._target, self._directory)  # taken back: nobody may rely on it
+            raise
         self._committed = True
-        self._filesystem.sync_directory(self._parent)
 
     def __enter__(self) -> Self:
         return self
@@ -135,5 +140,7 @@ class LocalStaging:
     ) -> None:
         """See `Staging.__exit__`."""
         self._threads.shutdown()
-        if not self._committed and self._filesystem.is_directory(self._directory):
-            self._filesystem.remove_tree(self._directory)
+        if not self._committed:
+            # What cannot be removed now is a leftover, which the next holder of the lock removes and reports.
+            with suppress(OSError):
+                self._filesystem.remove_tree(self._directory)

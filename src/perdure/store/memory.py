@@ -43,6 +43,7 @@ class MemoryStore:
 
     def set_aside(self, name: str) -> str:
         """See `Store.set_aside`."""
+        self._entry(name)
         target = name
         while target in self.aside:
             target += "+"

@@ -28,7 +28,10 @@ class Staging(Protocol):
     """An entry in the making. Nothing of it is visible until `commit`; leaving the context abandons it."""
 
     def write(self, file: str, pieces: Iterable[Bytes]) -> None:
-        """Writes a whole file. An OSError abandons the entry for good: no retry on a page that may be lost."""
+        """Writes a whole file. An OSError abandons the entry for good: no retry on a page that may be lost.
+
+        Pieces are gathered: none may change before this returns.
+        """
         ...
 
     def reuse(self, file: str, entry: str) -> None:

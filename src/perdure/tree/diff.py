@@ -127,7 +127,10 @@ def _telling(a: Tree, b: Tree) -> tuple[str, str]:
     at = _first_unequal(a.value, b.value) if isinstance(a, Array) and isinstance(b, Array) else None
     if at is None:
         return summary(a), summary(b)
-    return f"{summary(a)} [{at}] = {a.value.reshape(-1)[at]!s}", f"{summary(b)} [{at}] = {b.value.reshape(-1)[at]!s}"
+    first, second = a.value.reshape(-1)[at], b.value.reshape(-1)[at]
+    if str(first) == str(second):  # NaNs of different payloads
+        return f"{summary(a)} [{at}] = 0x{first.tobytes().hex()}", f"{summary(b)} [{at}] = 0x{second.tobytes().hex()}"
+    return f"{summary(a)} [{at}] = {first!s}", f"{summary(b)} [{at}] = {second!s}"
 
 
 def _first_unequal(a: np.ndarray, b: np.ndarray) -> int | None:

@@ -24,6 +24,9 @@ class Component:
     """Its continuation class."""
     reason: str = "full state captured"
     """Why it has that class."""
+    made: Mapping[Path, str] = field(default_factory=dict)
+    """Where a part of a plain container is not plain itself: the id of the adapter that made it, by path from the
+    component on. What is listed here needs a target to become an object again."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,34 @@
+"""What the numbers' last bits depend on: facts of this process, and what changed."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+
+from perdure.runs.arithmetic import arithmetic, changes
+
+
+def test_versions_and_machine_are_noted():
+    facts = arithmetic()
+
+    assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert facts["numpy"] == np.__version__
+    assert {"machine", "system"} <= facts.keys()
+
+
+def test_a_library_counts_once_it_is_loaded(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert "torch" not in arithmetic()
+
+    fake = SimpleNamespace(__version__="9.9")
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    assert arithmetic()["torch"] == "9.9"
+
+
+def test_changes_are_told_in_words():
+    assert changes({"numpy": "1", "jax": "2", "same": "x"}, {"numpy": "2", "torch": "3", "same": "x"}) == [
+        "jax: 2 then, not loaded now",
+        "numpy: 1 then, 2 now",
+        "torch: not loaded then, 3 now",
+    ]
+    assert changes({"a": "1"}, {"a": "1"}) == []
