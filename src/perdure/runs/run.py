@@ -14,20 +14,15 @@ from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.adapters.process_rng import ProcessRng
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture, check_names
-from perdure.checkpoint.restore import Restored, restore
-from perdure.contract.comparison import compare
 from perdure.contract.config import contract_of
 from perdure.errors import ForgottenValueError, UsageError
-from perdure.runs.arithmetic import arithmetic, changes
-from perdure.runs.begin import Beginning, decide
+from perdure.runs.begin import decide
 from perdure.runs.cadence import Every
-from perdure.runs.committer import AfterCommit, Committer, Terms
+from perdure.runs.committer import AfterCommit, Terms
 from perdure.runs.directory import open_directory, step_name
-from perdure.runs.journal import Journal
-from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.metrics import read_metrics
-from perdure.runs.record import new_record, read_record, write_record
+from perdure.runs.opening import Opening, OpenRun, open_run
 from perdure.runs.retention import Keep, KeepAny
 from perdure.store.filesystem import FileSystem
 
@@ -105,8 +100,7 @@ class Run:
         self._strict = strict
         self._terms = Terms(self._contract, keep, background, after_commit)
         self._lock: WriterLock | None = None
-        self._journal: Journal | None = None
-        self._committer: Committer | None = None
+        self._open: OpenRun | None = None
         self._live: dict[str, Any] = {}
         self._values: frozenset[str] = frozenset()
         self._counters = Counters()
@@ -184,74 +178,32 @@ class Run:
         self._lock = acquire(self._directory.lock)
         self._was_restored = True
         try:
-            restored = self._open(decide(self._directory, self._mode), targets, start)
+            beginning = decide(self._directory, self._mode)
+            opening = Opening(
+                self._directory,
+                beginning,
+                targets,
+                self._resolver,
+                self._terms,
+                self._launch,
+                start,
+                self._strict,
+            )
+            self._take_over(open_run(opening))
         except BaseException:
-            self.close()
+            self._free()
             raise
+        restored = self._opened("restore").restored
         objects = {name: restored.objects[name] for name in components}
         return SimpleNamespace(**objects, env_steps=self.env_steps, updates=self.updates)
 
-    def _open(self, beginning: Beginning, targets: dict[str, Any], start: Counters) -> Restored:
-        restored = self._resume(targets) if beginning.resumes else self._begin(beginning, targets, start)
+    def _take_over(self, opened: OpenRun) -> None:
+        self._open, self._counters = opened, opened.counters
+        self._last_commit, self._last_commit_at = opened.counters, time.monotonic()
+        self.resumed, self.notices = opened.resumed, opened.notices
+        restored = opened.restored
         self._values = restored.values
         self._live = {name: obj for name, obj in restored.objects.items() if name not in restored.values}
-        return restored
-
-    def _begin(self, beginning: Beginning, targets: dict[str, Any], start: Counters) -> Restored:
-        captured = capture(targets, self._resolver, start)
-        record = new_record(self._launch, self._contract, arithmetic())
-        write_record(self._directory.record, record)
-        journal = self._open_journal(record.run_id, parent=None)
-        if beginning.notice:
-            self._notice(beginning.notice)
-        self._note_leftovers()
-        journal.lineage.append("started", run_id=record.run_id, notices=self.notices)
-        journal.metrics.cut_back(None)
-        self._counters = start
-        self._commit(targets, None, at_once=True)
-        return Restored(targets, captured.values)
-
-    def _open_journal(self, run_id: str, *, parent: str | None) -> Journal:
-        self._journal = Journal(self._directory)
-        self._committer = Committer(self._directory, self._journal, run_id, self._terms, parent=parent)
-        return self._journal
-
-    def _resume(self, targets: dict[str, Any]) -> Restored:
-        record = read_record(self._directory.record)
-        found = newest_intact(self._directory.store(), self.directory, record.run_id, strict=self._strict)
-        place = f"{self.directory}, {found.opened.name}"
-        findings = compare(record.contract, self._contract)
-        opened = found.opened
-        restored = restore(opened.snapshot, targets, self._resolver, place, digests=opened.digests, findings=findings)
-        self._go_on_from(found, record.run_id)
-        return restored
-
-    def _go_on_from(self, found: Found, run_id: str) -> None:
-        snapshot, manifest = found.opened.snapshot, found.opened.manifest
-        journal = self._open_journal(run_id, parent=found.opened.digest)
-        cut = journal.metrics.cut_back(manifest.metrics)
-        moved = {name: self._directory.store().set_aside(name) for name in found.damage}
-        for name, problem in found.damage.items():
-            self._notice(f"stepped back over a damaged checkpoint: {problem}. It was moved to {moved[name]}.")
-        if cut:
-            self._notice(cut)
-        for change in changes(manifest.arithmetic, arithmetic()):
-            self._notice(f"arithmetic changed: {change}. The last bits of results may differ from here on.")
-        self._note_leftovers()
-        self._counters = Counters(snapshot.env_steps, snapshot.updates, snapshot.boundary)
-        self._last_commit, self._last_commit_at = self._counters, time.monotonic()
-        self.resumed = True
-        journal.lineage.append(
-            "resumed", checkpoint=found.opened.name, digest=found.opened.digest, notices=self.notices
-        )
-
-    def _note_leftovers(self) -> None:
-        for name in self._directory.store().remove_leftovers():
-            self._notice(f"removed {name}, an unfinished checkpoint that a stopped process left behind.")
-
-    def _notice(self, text: str) -> None:
-        self.notices.append(text)
-        _log.warning("%s: %s", self.directory, text)
 
     def boundary(
         self,
@@ -274,7 +226,7 @@ class Run:
             UsageError: a counter that does not grow, or a malformed metric.
             CommitError: the checkpoint could not be committed; earlier ones are untouched.
         """
-        journal = self._opened("boundary")
+        journal = self._opened("boundary").journal
         self._raise_error()
         before, now = self._counters, self._next(env_steps, updates)
         if values.keys() != self._values:
@@ -314,24 +266,20 @@ class Run:
         return at_horizon or self._every.is_due(before, now, time.monotonic() - self._last_commit_at)
 
     def _commit(self, objects: dict[str, Any], metrics: Mapping[str, Any] | None, *, at_once: bool = False) -> None:
-        if self._committer is None:
-            raise UsageError("commit: the run is not open.")
+        committer = self._opened("commit").committer
         counters, before = self._counters, (self._last_commit, self._last_commit_at)
         self._last_commit, self._last_commit_at = counters, time.monotonic()
         try:
-            self._committer.commit(
-                lambda: capture(objects, self._resolver, counters).snapshot, metrics, at_once=at_once
-            )
+            committer.commit(lambda: capture(objects, self._resolver, counters).snapshot, metrics, at_once=at_once)
         except BaseException:
             self._last_commit, self._last_commit_at = before
             raise
 
     def _raise_error(self, *, wait: bool = False) -> None:
         """Raises what a commit in the background failed with; the next boundary of the cadence tries anew."""
-        if self._committer is None:
-            return
+        committer = self._opened("boundary").committer
         try:
-            self._committer.wait() if wait else self._committer.raise_error()
+            committer.wait() if wait else committer.raise_error()
         except BaseException:
             self._last_commit, self._last_commit_at = None, -math.inf
             raise
@@ -347,7 +295,7 @@ class Run:
         Raises:
             ForgottenValueError: the last state is not saved and the values were not handed in.
         """
-        journal = self._opened("finish")
+        journal = self._opened("finish").journal
         now = self._counters
         if env_steps is not None and operator.index(env_steps) > self.env_steps:
             now = self._next(env_steps, updates)
@@ -375,17 +323,16 @@ class Run:
         Raises:
             CommitError: the commit in flight failed; the lock is free all the same.
         """
-        committer, self._committer = self._committer, None
         try:
-            if committer is not None:
-                committer.wait()
+            if self._open is not None:
+                self._open.committer.wait()
         finally:
             self._free()
 
     def _free(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-        self._journal = None
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.journal.close()
         if self._lock is not None:
             self._lock.release()
         self._lock = None
@@ -397,10 +344,10 @@ class Run:
         """Closes the run; `finish` before it ends the run."""
         self.close()
 
-    def _opened(self, verb: str) -> Journal:
-        if self._journal is None:
+    def _opened(self, verb: str) -> OpenRun:
+        if self._open is None:
             raise UsageError(f"{verb}: the run is not open; call restore first, and nothing after finish or close.")
-        return self._journal
+        return self._open
 
 
 def _mode(mode: str) -> Mode:

@@ -1,0 +1,147 @@
+"""Opening a run: a fresh one commits boundary 0, an old one goes on from its newest intact checkpoint."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.adapters.resolve import Resolver
+from perdure.checkpoint.capture import Counters, capture
+from perdure.checkpoint.restore import Restored, restore
+from perdure.contract.comparison import compare
+from perdure.runs.arithmetic import arithmetic, changes
+from perdure.runs.begin import Beginning
+from perdure.runs.committer import Committer, Terms
+from perdure.runs.directory import RunDirectory
+from perdure.runs.journal import Journal
+from perdure.runs.loading import Found, newest_intact
+from perdure.runs.record import new_record, read_record, write_record
+
+_log = logging.getLogger("perdure")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What it takes to open a run. The caller holds the writer lock."""
+
+    directory: RunDirectory
+    """Where."""
+    beginning: Beginning
+    """Whether to begin or to resume."""
+    targets: Mapping[str, Any]
+    """All components, the process's generators included."""
+    resolver: Resolver
+    """Finds their adapters."""
+    terms: Terms
+    """How it commits; holds the contract."""
+    launch: Mapping[str, Any] | None
+    """How it was launched; None: this script's command line."""
+    start: Counters
+    """Where a fresh run starts counting."""
+    strict: bool
+    """Refuse to step back."""
+
+
+@dataclass
+class OpenRun:
+    """A run that is open for writing."""
+
+    journal: Journal
+    """Its streams."""
+    committer: Committer
+    """Makes its checkpoints."""
+    counters: Counters
+    """Where it stands."""
+    restored: Restored
+    """Its components."""
+    resumed: bool
+    """Whether it went on from a checkpoint."""
+    notices: list[str] = field(default_factory=list)
+    """What the user should know: damage stepped back from, rows cut, changed libraries."""
+
+
+def open_run(opening: Opening) -> OpenRun:
+    """Begins or resumes.
+
+    Order of a resume: verify, contract, check all, apply, generators last, capture again; only then are metric rows
+    cut back and damaged checkpoints moved aside.
+
+    Raises:
+        AllDamagedError: no checkpoint is intact.
+        ContractError: configuration, seed or structure differ; nothing was changed.
+        RestoreError: applying failed; the state from before was put back.
+        CommitError: boundary 0 of a fresh run could not be committed.
+    """
+    return _resume(opening) if opening.beginning.resumes else _begin(opening)
+
+
+def _begin(opening: Opening) -> OpenRun:
+    captured = capture(opening.targets, opening.resolver, opening.start)
+    record = new_record(opening.launch, opening.terms.contract, arithmetic())
+    write_record(opening.directory.record, record)
+    journal = Journal(opening.directory)
+    try:
+        notices = [opening.beginning.notice] if opening.beginning.notice else []
+        notices = _told(opening.directory, [*notices, *_leftovers(opening.directory)])
+        journal.lineage.append("started", run_id=record.run_id, notices=notices)
+        journal.metrics.cut_back(None)
+        committer = Committer(opening.directory, journal, record.run_id, opening.terms, parent=None)
+        committer.commit(lambda: captured.snapshot, None, at_once=True)
+    except BaseException:
+        journal.close()
+        raise
+    restored = Restored(dict(opening.targets), captured.values)
+    return OpenRun(journal, committer, opening.start, restored, resumed=False, notices=notices)
+
+
+def _resume(opening: Opening) -> OpenRun:
+    directory = opening.directory
+    record = read_record(directory.record)
+    found = newest_intact(directory.store(), str(directory.path), record.run_id, strict=opening.strict)
+    opened = found.opened
+    restored = restore(
+        opened.snapshot,
+        opening.targets,
+        opening.resolver,
+        f"{directory.path}, {opened.name}",
+        digests=opened.digests,
+        findings=compare(record.contract, opening.terms.contract),
+    )
+    journal = Journal(directory)
+    try:
+        notices = _told(directory, _tidied(directory, journal, found))
+        journal.lineage.append("resumed", checkpoint=opened.name, digest=opened.digest, notices=notices)
+    except BaseException:
+        journal.close()
+        raise
+    committer = Committer(directory, journal, record.run_id, opening.terms, parent=opened.digest)
+    counters = Counters(opened.manifest.env_steps, opened.manifest.updates, opened.manifest.boundary)
+    return OpenRun(journal, committer, counters, restored, resumed=True, notices=notices)
+
+
+def _tidied(directory: RunDirectory, journal: Journal, found: Found) -> list[str]:
+    """Brings the directory back to the restored boundary; returns what had to be done."""
+    cut = journal.metrics.cut_back(found.opened.manifest.metrics)
+    moved = {name: directory.store().set_aside(name) for name in found.damage}
+    stepped = [
+        f"stepped back over a damaged checkpoint: {problem}. It was moved to {moved[name]}."
+        for name, problem in found.damage.items()
+    ]
+    changed = [
+        f"arithmetic changed: {change}. The last bits of results may differ from here on."
+        for change in changes(found.opened.manifest.arithmetic, arithmetic())
+    ]
+    return [*stepped, *([cut] if cut else []), *changed, *_leftovers(directory)]
+
+
+def _leftovers(directory: RunDirectory) -> list[str]:
+    return [
+        f"removed {name}, an unfinished checkpoint that a stopped process left behind."
+        for name in directory.store().remove_leftovers()
+    ]
+
+
+def _told(directory: RunDirectory, notices: list[str]) -> list[str]:
+    for notice in notices:
+        _log.warning("%s: %s", directory.path, notice)
+    return notices
