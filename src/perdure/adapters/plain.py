@@ -56,7 +56,7 @@ class Enum(ExactAdapter):
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """The saved member."""
-        return type(obj)[tree]
+        return type(obj).__members__[tree]
 
 
 def _family(leaf: object) -> type:

@@ -108,17 +108,24 @@ class Walk:
         """The value that a plain tree at this place stands for, without a target; it adopts the tree's arrays."""
         if isinstance(tree, Alias):
             return self._by_path[tree.path]
+        if isinstance(tree, dict | list):
+            return self._rebuild_mutable(tree)
         if isinstance(tree, tuple):
             value = tuple(self._at(at, partial(self.rebuild, child)) for at, child in enumerate(tree))
         elif isinstance(tree, Array):
             value = tree.value.reshape(-1)[0] if tree.scalar else tree.value
         else:
-            value = type(tree)() if isinstance(tree, dict | list) else tree
-        self._by_path[self.path] = value  # before the children: one of them may be this very object again
-        if isinstance(tree, dict):
-            value.update((key, self._at(key, partial(self.rebuild, child))) for key, child in tree.items())
-        elif isinstance(tree, list):
-            value.extend(self._at(at, partial(self.rebuild, child)) for at, child in enumerate(tree))
+            value = tree
+        self._by_path[self.path] = value
+        return value
+
+    def _rebuild_mutable(self, tree: dict[Step, Tree] | list[Tree]) -> Object:
+        """A dict or list, known by its path before its children are: one of them may be this very object again."""
+        value: Object = type(tree)()
+        self._by_path[self.path] = value
+        for step, child in children(tree):
+            part = self._at(step, partial(self.rebuild, child))
+            value.append(part) if isinstance(tree, list) else value.__setitem__(step, part)
         return value
 
     def rebuild_at(self, tree: Tree, step: Step) -> Object:
