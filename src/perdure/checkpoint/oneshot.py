@@ -5,6 +5,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.capture import Counters, capture
@@ -15,6 +17,7 @@ from perdure.checkpoint.save import save as save_snapshot
 from perdure.errors import NoCheckpointError
 from perdure.store.local import LocalStore
 from perdure.tree.leaves import Alias, Array, PRNGKey, Tree
+from perdure.tree.rows import Rows
 
 
 def save(path: str | os.PathLike[str], **state: Any) -> None:
@@ -76,6 +79,10 @@ def _without_keys(tree: Tree) -> Tree:
     match tree:
         case PRNGKey(data=data):
             return data
+        case Rows():
+            held = {name: list(tree.views(name, tree.start, tree.stop)) for name in tree.columns}
+            columns = {name: Array(np.concatenate(views)) for name, views in held.items() if views}
+            return {"start": tree.start, "stop": tree.stop, "columns": columns}
         case Array():
             return tree
         case dict():

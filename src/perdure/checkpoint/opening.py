@@ -2,18 +2,21 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from perdure.errors import DamagedError, UsageError
-from perdure.format.digests import Digest, digest_of
+from perdure.format.digests import Digest
 from perdure.format.manifest import FILE_NAME, MAX_BYTES, Manifest, decode_manifest, manifest_digest
 from perdure.format.nodes import Place, StoredArray, decode_made, decode_node
+from perdure.format.row_nodes import StoredRows
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.format.tensors import contiguous_bytes, empty_array
 from perdure.store.store import Store
 from perdure.tree.leaves import Alias, leaves
 from perdure.tree.paths import Path, format_path
+from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Component, Snapshot
 
 
@@ -91,7 +94,7 @@ def _snapshot(store: Store, name: str, manifest: Manifest, only: Collection[str]
     for component in wanted:
         entry = manifest.components[component]
         try:
-            tree = decode_node(entry.tree, (component,), buffers.allocate)
+            tree = decode_node(entry.tree, (component,), buffers.allocate, buffers.allocate_rows)
         except (DamagedError, RecursionError) as error:
             raise DamagedError(f"{name}/{component}: {error}") from error
         made = decode_made(entry.made, (component,))
@@ -118,12 +121,20 @@ def _check_aliases(snapshot: Snapshot) -> None:
                 raise UsageError(message)
 
 
+_Tile = tuple[Place, Path, list[memoryview]]
+"""A stretch of a file, what it is, and the memory that it goes to."""
+
+
+def _row_buffers(rows: Rows, name: str, start: int, stop: int) -> list[memoryview]:
+    return [contiguous_bytes(view) for view in rows.views(name, start, stop)]
+
+
 class _Buffers:
     """Memory for every array, filled file by file and compared with the digests that were saved."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._files = manifest.files
-        self._arrays: dict[str, list[tuple[Place, Path, memoryview]]] = {}
+        self._arrays: dict[str, list[_Tile]] = {}
         self.digests: dict[Path, str] = {}
 
     def allocate(self, path: Path, stored: StoredArray) -> np.ndarray:
@@ -133,9 +144,33 @@ class _Buffers:
         if file is None or place.offset + place.length > file.size:
             raise DamagedError(f"{format_path(path)}: lies outside of {place.file[:80]!r}")
         array = empty_array(stored.dtype, stored.shape, stored.axes)
-        self._arrays.setdefault(place.file, []).append((place, path, contiguous_bytes(array)))
+        self._add(place, path, [contiguous_bytes(array)])
         self.digests[path] = place.digest
         return array
+
+    def allocate_rows(self, path: Path, stored: StoredRows) -> Rows:
+        """Memory for a ring, and places in it for every block of its segments; rows that have left it go nowhere."""
+        row_bytes = {name: prod(shape) * dtype.itemsize for name, (dtype, shape) in stored.columns.items()}
+        held = sum(self._files[segment.file].size for segment in stored.segments if segment.file in self._files)
+        if (stored.stop - stored.start) * sum(row_bytes.values()) > held:
+            raise DamagedError(f"{format_path(path)}: more rows than its files can hold")
+        columns = {name: np.zeros((stored.capacity, *shape), dtype) for name, (dtype, shape) in stored.columns.items()}
+        rows = Rows(stored.start, stored.stop, columns)
+        for segment in stored.segments:
+            for name, column in segment.columns.items():
+                offset = column.offset
+                for (start, stop), digest in zip(segment.parts, column.digests, strict=True):
+                    place = Place(segment.file, offset, (stop - start) * row_bytes[name], digest)
+                    buffers = _row_buffers(rows, name, start, stop) if start >= segment.used_from else []
+                    self._add(place, path, buffers or [memoryview(bytearray(place.length))])
+                    offset += place.length
+        return rows
+
+    def _add(self, place: Place, path: Path, buffers: list[memoryview]) -> None:
+        file = self._files.get(place.file)
+        if file is None or place.offset + place.length > file.size:
+            raise DamagedError(f"{format_path(path)}: lies outside of {place.file[:80]!r}")
+        self._arrays.setdefault(place.file, []).append((place, path, buffers))
 
     def fill(self, store: Store, name: str) -> None:
         """Reads every file that holds an array and proves every byte of it."""
@@ -147,7 +182,7 @@ class _Buffers:
                 raise DamagedError(f"{name}/{file}: {entry.size} bytes were written, found {found}")
             self._fill_file(store, name, file, sorted(arrays, key=lambda array: (array[0].offset, array[0].length)))
 
-    def _fill_file(self, store: Store, name: str, file: str, arrays: list[tuple[Place, Path, memoryview]]) -> None:
+    def _fill_file(self, store: Store, name: str, file: str, arrays: list[_Tile]) -> None:
         header = memoryview(bytearray(arrays[0][0].offset))
         end = header.nbytes
         for place, path, _ in arrays:
@@ -157,19 +192,20 @@ class _Buffers:
         if end != self._files[file].size:
             raise DamagedError(f"{name}/{file}: bytes after the last array")
         try:
-            store.read_into(name, file, [header, *(buffer for _, _, buffer in arrays)])
+            store.read_into(name, file, [header, *(buffer for _, _, buffers in arrays for buffer in buffers)])
         except OSError as error:
             raise DamagedError(f"{name}/{file}: cannot be read ({error})") from error
         self._check_file(name, file, header, arrays)
 
-    def _check_file(
-        self, name: str, file: str, header: memoryview, arrays: list[tuple[Place, Path, memoryview]]
-    ) -> None:
+    def _check_file(self, name: str, file: str, header: memoryview, arrays: list[_Tile]) -> None:
         whole = Digest()
         whole.update(header)
-        for place, path, buffer in arrays:
-            whole.update(buffer)
-            if digest_of(buffer) != place.digest:
+        for place, path, buffers in arrays:
+            each = Digest()
+            for buffer in buffers:
+                whole.update(buffer)
+                each.update(buffer)
+            if each.text() != place.digest:
                 where = f"bytes {place.offset} to {place.offset + place.length}"
                 raise DamagedError(f"{name}/{file}: {format_path(path)}: {where} are not what was written")
         if whole.text() != self._files[file].digest:

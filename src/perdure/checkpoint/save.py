@@ -5,17 +5,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from perdure.checkpoint.segments import WrittenRows, plan_segments, share, write_rows
 from perdure.errors import CommitError, UnsupportedLeafError
 from perdure.format.canonical import Json
 from perdure.format.digests import Digest
 from perdure.format.dtypes import name_of
 from perdure.format.manifest import FILE_NAME, ComponentEntry, FileEntry, Manifest, encode_manifest, manifest_digest
-from perdure.format.nodes import Place, arrays_of, encode_made, encode_node, tensor_name
+from perdure.format.nodes import Place, arrays_of, encode_made, encode_node, rows_of, tensor_name
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.format.tensors import Layout, lay_out, pieces
 from perdure.store.store import Staging, Store
 from perdure.tree.leaves import Array
 from perdure.tree.paths import Path, format_path
+from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Snapshot
 
 PIECE_BYTES = 1 << 20
@@ -71,6 +73,8 @@ class Saved:
     """Bytes that were written; the rest is shared with the checkpoint before."""
     components: Mapping[str, Written]
     """By component: the files that hold arrays."""
+    rows: Mapping[Path, WrittenRows]
+    """By path: the segments that hold append-only rows."""
 
 
 def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Saved | None = None) -> Saved:
@@ -91,8 +95,8 @@ def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Sa
     """
     try:
         with store.stage(name) as staging:
-            components, written_bytes = _write_components(store, staging, snapshot, previous)
-            manifest = _manifest(snapshot, about, components)
+            components, rows, written_bytes = _write_components(store, staging, snapshot, previous)
+            manifest = _manifest(snapshot, about, components, rows)
             data = encode_manifest(manifest)
             staging.write(FILE_NAME, [data])
             staging.commit()
@@ -100,26 +104,43 @@ def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Sa
         message = f"checkpoint {name} was not committed: {error}. Earlier checkpoints are untouched."
         raise CommitError(message) from error
     size, digest = len(data), manifest_digest(data)
-    return Saved(name, digest, manifest.state_digest, manifest.size_bytes + size, written_bytes + size, components)
+    sizes = manifest.size_bytes + size, written_bytes + size
+    return Saved(name, digest, manifest.state_digest, *sizes, components, rows)
 
 
 def _write_components(
     store: Store, staging: Staging, snapshot: Snapshot, previous: Saved | None
-) -> tuple[dict[str, Written], int]:
-    """Writes or shares every component's file; returns them and the bytes that were written."""
+) -> tuple[dict[str, Written], dict[Path, WrittenRows], int]:
+    """Writes or shares every component's files; returns them and the bytes that were written."""
     arrays = {name: dict(arrays_of(part.tree, (name,))) for name, part in snapshot.components.items()}
     layouts = {name: _lay_out(held) for name, held in arrays.items() if held}
     old = previous.components if previous else {}
     shared = {name for name, layout in layouts.items() if name in old and _is_same(layout, arrays[name], old[name])}
+    rings = {path: rows for name, part in snapshot.components.items() for path, rows in rows_of(part.tree, (name,))}
+    old_rows = previous.rows if previous else {}
+    plans = {path: plan_segments(rows, old_rows.get(path)) for path, rows in rings.items()}
     new_bytes = sum(layout.size for name, layout in layouts.items() if name not in shared)
+    new_bytes += sum(plan.fresh_bytes(rings[path]) for path, plan in plans.items())
     _check_space(store, new_bytes)
+    entry = previous.name if previous else None
     components = {}
     for name, layout in layouts.items():
-        if previous and name in shared and _share(staging, old[name], previous.name):
+        if entry and name in shared and share(staging, old[name].file, entry):
             components[name] = old[name]
         else:
             components[name] = _write(staging, name, layout, arrays[name])
-    return components, new_bytes
+    written_rows = {
+        path: write_rows(staging, _prefix(path, rings), rows, plans[path], old_rows.get(path), entry)
+        for path, rows in rings.items()
+    }
+    return components, written_rows, new_bytes
+
+
+def _prefix(path: Path, rings: Mapping[Path, Rows]) -> str:
+    """What the names of the segment files begin with: the component, and a number from its second rows on."""
+    same_component = [other for other in rings if other[0] == path[0]]
+    number = same_component.index(path)
+    return f"{path[0]}.{number}" if number else str(path[0])
 
 
 def _lay_out(arrays: Mapping[Path, Array]) -> Layout:
@@ -146,15 +167,6 @@ def _is_same(layout: Layout, arrays: Mapping[Path, Array], old: Written) -> bool
         if each.text() != old.places[paths[tensor]].digest:
             return False
     return whole.text() == old.entry.digest
-
-
-def _share(staging: Staging, old: Written, entry: str) -> bool:
-    """Whether the file of the checkpoint before could be taken over; it may be gone by now."""
-    try:
-        staging.reuse(old.file, entry)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _check_space(store: Store, new_bytes: int) -> None:
@@ -184,7 +196,13 @@ def _hashed(layout: Layout, whole: Digest, each: Mapping[str, Digest]) -> Iterat
             yield piece
 
 
-def _manifest(snapshot: Snapshot, about: About, written: Mapping[str, Written]) -> Manifest:
+def _manifest(
+    snapshot: Snapshot, about: About, written: Mapping[str, Written], rows: Mapping[Path, WrittenRows]
+) -> Manifest:
+    files = {entry.file: entry.entry for entry in written.values()}
+    for ring in rows.values():
+        files |= ring.files
+    segments = {path: ring.segments for path, ring in rows.items()}
     places = {path: place for entry in written.values() for path, place in entry.places.items()}
     digests = component_digests(snapshot, lambda path, _array: places[path].digest)
     components = {
@@ -193,7 +211,7 @@ def _manifest(snapshot: Snapshot, about: About, written: Mapping[str, Written]) 
             component.fidelity,
             component.reason,
             dict(component.facts),
-            encode_node(component.tree, (name,), places),
+            encode_node(component.tree, (name,), places, segments),
             digests[name],
             encode_made(component.made),
         )
@@ -204,7 +222,7 @@ def _manifest(snapshot: Snapshot, about: About, written: Mapping[str, Written]) 
         updates=snapshot.updates,
         boundary=snapshot.boundary,
         components=components,
-        files={entry.file: entry.entry for entry in written.values()},
+        files=files,
         state_digest=state_digest(digests, snapshot.env_steps, snapshot.updates, snapshot.boundary),
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         run_id=about.run_id,

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 
@@ -11,9 +12,11 @@ from perdure.errors import CaptureError, DamagedError
 from perdure.format import dtypes, numbers
 from perdure.format.canonical import Json
 from perdure.format.digests import DIGEST_PATTERN
+from perdure.format.row_nodes import AllocateRows, Segment, decode_rows, encode_rows
 from perdure.format.tensors import METADATA
 from perdure.tree.leaves import PLAIN_TYPES, Alias, Array, PRNGKey, Tree, children, memory_axes
 from perdure.tree.paths import Path, format_path
+from perdure.tree.rows import Rows
 
 MAX_DEPTH = 200
 """Containers inside one another; Python's JSON reader and our recursion stay far from their limits."""
@@ -49,19 +52,36 @@ def arrays_of(tree: Tree, path: Path) -> Iterator[tuple[Path, Array]]:
         yield from arrays_of(child, (*path, step))
 
 
+def rows_of(tree: Tree, path: Path) -> Iterator[tuple[Path, Rows]]:
+    """Every `Rows` of a component with its path."""
+    if isinstance(tree, Rows):
+        yield path, tree
+    for step, child in children(tree):
+        yield from rows_of(child, (*path, step))
+
+
 def tensor_name(path: Path) -> str:
     """The array's name in its component's tensor file."""
     name = format_path(path[1:]) if len(path) > 1 else format_path(path)
     return json.dumps(name) if name == METADATA else name
 
 
-def encode_node(tree: Tree, path: Path, places: Mapping[Path, Place]) -> Json:
+NO_SEGMENTS: Mapping[Path, tuple[Segment, ...]] = MappingProxyType({})
+
+
+def encode_node(
+    tree: Tree,
+    path: Path,
+    places: Mapping[Path, Place],
+    segments: Mapping[Path, tuple[Segment, ...]] = NO_SEGMENTS,
+) -> Json:
     """The node for `tree`.
 
     Args:
         tree: a component's tree or a part of it.
         path: where it stands in the snapshot.
         places: for every array's path, where its bytes were written.
+        segments: for every rows' path, the files that hold them.
 
     Raises:
         CaptureError: an adapter returned something that is no tree.
@@ -76,13 +96,18 @@ def encode_node(tree: Tree, path: Path, places: Mapping[Path, Place]) -> Json:
         case PRNGKey():
             key = {"implementation": tree.implementation, "data": _encode_array(tree.data, places[path])}
             return {"key": key}
+        case Rows():
+            return {"rows": encode_rows(tree, segments[path])}
         case Alias():
             return {"alias": [numbers.encode_plain(step) for step in tree.path]}
         case dict():
-            pairs = [[_encode_key(key, path), encode_node(child, (*path, key), places)] for key, child in tree.items()]
+            pairs = [
+                [_encode_key(key, path), encode_node(child, (*path, key), places, segments)]
+                for key, child in tree.items()
+            ]
             return {"dict": pairs}
         case list() | tuple():
-            nodes = [encode_node(child, (*path, at), places) for at, child in enumerate(tree)]
+            nodes = [encode_node(child, (*path, at), places, segments) for at, child in enumerate(tree)]
             return {type(tree).__name__: nodes}
     message = f"{format_path(path)}: a {type(tree).__name__} is no leaf; the adapter must return plain values."
     raise CaptureError(message)
@@ -131,7 +156,7 @@ ReadArray = Callable[[Path, StoredArray], np.ndarray]
 """Gets the array that stands at a path of the snapshot."""
 
 
-def decode_node(node: Json, path: Path, read_array: ReadArray) -> Tree:
+def decode_node(node: Json, path: Path, read_array: ReadArray, read_rows: AllocateRows | None = None) -> Tree:
     """The tree that `node` stands for; the inverse of `encode_node`.
 
     Raises:
@@ -142,25 +167,34 @@ def decode_node(node: Json, path: Path, read_array: ReadArray) -> Tree:
             raise DamagedError(f"{format_path(path)}: a list where a node belongs")
         return node
     match node:
+        case {"dict": list(pairs)} if len(node) == 1:
+            return _decode_dict(pairs, path, read_array, read_rows)
+        case {"list": list(nodes)} if len(node) == 1:
+            return [decode_node(child, (*path, at), read_array, read_rows) for at, child in enumerate(nodes)]
+        case {"tuple": list(nodes)} if len(node) == 1:
+            return tuple(decode_node(child, (*path, at), read_array, read_rows) for at, child in enumerate(nodes))
+    return _decode_leaf(node, path, read_array, read_rows)
+
+
+def _decode_leaf(node: dict[str, Json], path: Path, read_array: ReadArray, read_rows: AllocateRows | None) -> Tree:
+    match node:
         case {"array": dict(entry)} if len(node) == 1:
             return _decode_array(entry, path, read_array)
         case {"key": {"implementation": str(name), "data": dict(entry), **rest}} if len(node) == 1 and not rest:
             return PRNGKey(name, _decode_array(entry, path, read_array))
+        case {"rows": dict(entry)} if len(node) == 1 and read_rows is not None:
+            return read_rows(path, decode_rows(entry, path))
         case {"alias": list(steps)} if len(node) == 1 and steps:
             return Alias(tuple(_decode_step(step, path) for step in steps))
-        case {"dict": list(pairs)} if len(node) == 1:
-            return _decode_dict(pairs, path, read_array)
-        case {"list": list(nodes)} if len(node) == 1:
-            return [decode_node(child, (*path, at), read_array) for at, child in enumerate(nodes)]
-        case {"tuple": list(nodes)} if len(node) == 1:
-            return tuple(decode_node(child, (*path, at), read_array) for at, child in enumerate(nodes))
     try:
         return numbers.decode_plain(node)
     except DamagedError as error:
         raise DamagedError(f"{format_path(path)}: {error}") from error
 
 
-def _decode_dict(pairs: list[Json], path: Path, read_array: ReadArray) -> dict[str | int, Tree]:
+def _decode_dict(
+    pairs: list[Json], path: Path, read_array: ReadArray, read_rows: AllocateRows | None
+) -> dict[str | int, Tree]:
     tree: dict[str | int, Tree] = {}
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
@@ -168,7 +202,7 @@ def _decode_dict(pairs: list[Json], path: Path, read_array: ReadArray) -> dict[s
         step = _decode_step(pair[0], path)
         if step in tree:
             raise DamagedError(f"{format_path((*path, step))}: the key appears twice")
-        tree[step] = decode_node(pair[1], (*path, step), read_array)
+        tree[step] = decode_node(pair[1], (*path, step), read_array, read_rows)
     return tree
 
 

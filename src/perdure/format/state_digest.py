@@ -11,9 +11,11 @@ from perdure.errors import DamagedError
 from perdure.format import canonical, dtypes, numbers
 from perdure.format.canonical import Json
 from perdure.format.digests import digest_of
+from perdure.format.row_nodes import rows_form
 from perdure.format.tensors import contiguous_bytes
 from perdure.tree.leaves import Alias, Array, PRNGKey, Tree, memory_axes
 from perdure.tree.paths import Path, format_path
+from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Snapshot
 
 ArrayDigest = Callable[[Path, Array], str]
@@ -65,6 +67,8 @@ class _Forms:
                 return ["array", *self._array(tree, path)]
             case PRNGKey():
                 return ["key", tree.implementation, *self._array(tree.data, path)]
+            case Rows():
+                return digest_of(canonical.encode(rows_form(tree)))
             case dict() | list() | tuple():
                 return self._container(tree, path)
             case _:

@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.checkpoint.save import About, Saved, save
 from perdure.checkpoint.writer import BackgroundWriter
+from perdure.format.nodes import rows_of
 from perdure.runs.arithmetic import arithmetic
 from perdure.runs.directory import RunDirectory, step_name
 from perdure.runs.journal import Journal
@@ -89,8 +90,9 @@ class Committer:
         """
         started = time.perf_counter()
         self._writer.wait()
-        in_background = self._terms.background and not at_once
-        snapshot = _owned(take()) if in_background else take()
+        snapshot = take()
+        in_background = self._terms.background and not at_once and not _has_rows(snapshot)
+        snapshot = _owned(snapshot) if in_background else snapshot
         about = About(
             run_id=self._run_id,
             parent=self._past.digest,
@@ -153,6 +155,11 @@ def scores_of(metrics: Mapping[str, Any]) -> dict[str, float]:
         if type(number) in (int, float) and abs(number) < float("inf"):
             scores[name] = number
     return scores
+
+
+def _has_rows(snapshot: Snapshot) -> bool:
+    """Rows may be many gigabytes: they are written before the call returns rather than copied."""
+    return any(any(rows_of(part.tree, (name,))) for name, part in snapshot.components.items())
 
 
 def _owned(snapshot: Snapshot) -> Snapshot:

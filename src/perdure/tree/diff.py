@@ -7,6 +7,7 @@ import numpy as np
 
 from perdure.tree.leaves import Alias, Array, PRNGKey, Tree, children, memory_axes
 from perdure.tree.paths import Path, format_path
+from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Snapshot
 
 
@@ -88,9 +89,23 @@ def same_leaf(a: Tree, b: Tree) -> bool:
         return _same_array(a, b)
     if isinstance(a, PRNGKey):
         return a.implementation == b.implementation and _same_array(a.data, b.data)
+    if isinstance(a, Rows):
+        return _same_rows(a, b)
     if isinstance(a, float | complex):
         return np.asarray(a).tobytes() == np.asarray(b).tobytes()
     return a == b
+
+
+def _same_rows(a: Rows, b: Rows) -> bool:
+    layouts = [
+        (rows.start, rows.stop, rows.capacity, {name: (c.dtype, c.shape) for name, c in rows.columns.items()})
+        for rows in (a, b)
+    ]
+    return layouts[0] == layouts[1] and all(
+        first.tobytes() == second.tobytes()
+        for name in a.columns
+        for first, second in zip(a.views(name, a.start, a.stop), b.views(name, b.start, b.stop), strict=True)
+    )
 
 
 def _same_array(a: Array, b: Array) -> bool:
@@ -113,6 +128,8 @@ def summary(tree: Tree) -> str:
             return f"{value.dtype} {shape}{weak}{order}{number}"
         case PRNGKey(implementation=implementation, data=data):
             return f"{implementation} key {data.value.reshape(-1).tolist()[:4]}"
+        case Rows():
+            return f"rows {tree.start} to {tree.stop} of {', '.join(tree.columns)}"
         case dict() | list() | tuple():
             return f"{type(tree).__name__} of {len(tree)}"
         case bytes():

@@ -4,7 +4,7 @@ A tree is one of
 
 - a container: `dict` (str or int keys, insertion order kept), `list`, `tuple`;
 - a plain leaf: `None`, `bool`, `int` of any size, `float`, `complex`, `str`, `bytes`;
-- an `Array`, a `PRNGKey`, or an `Alias` of a node that stands earlier in the same snapshot.
+- an `Array`, a `PRNGKey`, `Rows` of append-only data, or an `Alias` of a node that stands earlier in the same snapshot.
 
 Everything else (modules, optimizers, environments) is turned into these by an adapter.
 """
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from perdure.tree.paths import Path
+from perdure.tree.rows import Rows
 
 Tree = Any
 """A nested value of the kinds above (Python has no exact type for a recursive union with arrays)."""
@@ -106,5 +107,7 @@ def owned(tree: Tree) -> Tree:
             return tree.owned()
         case PRNGKey():
             return PRNGKey(tree.implementation, tree.data.owned())
+        case Rows():
+            return Rows(tree.start, tree.stop, {name: column.copy() for name, column in tree.columns.items()})
         case _:
             return tree

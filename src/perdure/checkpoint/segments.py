@@ -1,0 +1,168 @@
+"""Segments: append-only rows are written once; later checkpoints share the files and add what is new."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perdure.format.digests import Digest
+from perdure.format.manifest import FileEntry
+from perdure.format.row_nodes import BLOCK_ROWS, Segment, SegmentColumn, row_digest
+from perdure.format.tensors import Layout, lay_out, pieces
+from perdure.store.store import Staging
+from perdure.tree.leaves import Array
+from perdure.tree.rows import Rows, split_at_blocks
+
+SMALLEST_SEGMENT_ROWS = 4 * BLOCK_ROWS
+"""A shorter last segment is written again together with the next rows, so that files stay few."""
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """The segments of one `Rows` leaf in a committed checkpoint."""
+
+    segments: tuple[Segment, ...]
+    """In order."""
+    files: Mapping[str, FileEntry]
+    """Size and digest of each segment's file."""
+
+
+@dataclass(frozen=True)
+class SegmentPlan:
+    """How the rows of the next checkpoint come to disk."""
+
+    shared: tuple[Segment, ...]
+    """Segments of the checkpoint before that are taken over."""
+    fresh: tuple[tuple[int, int], ...]
+    """Row ranges that are written."""
+
+    def fresh_bytes(self, rows: Rows) -> int:
+        """Bytes that will be written, headers apart."""
+        row_bytes = sum(column[:1].nbytes for column in rows.columns.values())
+        return row_bytes * sum(stop - start for start, stop in self.fresh)
+
+
+def plan_segments(rows: Rows, old: WrittenRows | None) -> SegmentPlan:
+    """Which old segments still hold what the ring holds; every retained row is hashed to prove it.
+
+    Rows that somebody edited since are written again, and so is the rest of a block whose first rows have left the
+    ring: a digest covers whole blocks only.
+    """
+    shared: list[Segment] = []
+    fresh: list[tuple[int, int]] = []
+    end = rows.start
+    for segment in old.segments if old else ():
+        begin = _first_shareable(segment, rows)
+        if begin >= segment.stop or segment.stop > rows.stop or _is_too_short(segment, old, rows):
+            continue
+        if not _is_unchanged(segment, rows, begin):
+            continue
+        if end < begin:
+            fresh.append((end, begin))
+        shared.append(replace(segment, used_from=begin))
+        end = segment.stop
+    if end < rows.stop:
+        fresh.append((end, rows.stop))
+    return SegmentPlan(tuple(shared), tuple(fresh))
+
+
+def _is_too_short(segment: Segment, old: WrittenRows | None, rows: Rows) -> bool:
+    is_last = old is not None and segment is old.segments[-1]
+    return is_last and segment.stop < rows.stop and segment.stop - segment.start < SMALLEST_SEGMENT_ROWS
+
+
+def _first_shareable(segment: Segment, rows: Rows) -> int:
+    if segment.used_from >= rows.start:
+        return segment.used_from
+    return -(-rows.start // BLOCK_ROWS) * BLOCK_ROWS
+
+
+def _is_unchanged(segment: Segment, rows: Rows, begin: int) -> bool:
+    if segment.columns.keys() != rows.columns.keys():
+        return False
+    return all(
+        row_digest(rows, name, start, stop) == digest
+        for name, column in segment.columns.items()
+        for (start, stop), digest in zip(segment.parts, column.digests, strict=True)
+        if start >= begin
+    )
+
+
+def write_rows(
+    staging: Staging, prefix: str, rows: Rows, plan: SegmentPlan, old: WrittenRows | None, entry: str | None
+) -> WrittenRows:
+    """Takes the shared segments over and writes the fresh ones.
+
+    Args:
+        staging: where to.
+        prefix: of the files' names; the component, and a number where a component holds several rows.
+        rows: the ring.
+        plan: made from `rows` and `old`.
+        old: the segments of the checkpoint before.
+        entry: that checkpoint's name in the store.
+    """
+    segments, files = [], {}
+    for segment in plan.shared:
+        if old is None or entry is None or not share(staging, segment.file, entry):
+            segment, files[segment.file] = write_segment(staging, prefix, rows, segment.used_from, segment.stop)
+        else:
+            files[segment.file] = old.files[segment.file]
+        segments.append(segment)
+    for start, stop in plan.fresh:
+        segment, file_entry = write_segment(staging, prefix, rows, start, stop)
+        segments.append(segment)
+        files[segment.file] = file_entry
+    return WrittenRows(tuple(sorted(segments, key=lambda segment: segment.used_from)), files)
+
+
+def share(staging: Staging, file: str, entry: str) -> bool:
+    """Whether a file of the checkpoint before could be taken over; it may be gone by now."""
+    try:
+        staging.reuse(file, entry)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def write_segment(staging: Staging, prefix: str, rows: Rows, start: int, stop: int) -> tuple[Segment, FileEntry]:
+    """Writes one segment file: every column's rows `start` to `stop`.
+
+    Args:
+        staging: where to.
+        prefix: of the file's name; the component, and its number where a component holds several rows.
+        rows: the ring.
+        start: first row.
+        stop: one past the last row.
+    """
+    file = f"{prefix}.{start:08d}-{stop:08d}.safetensors"
+    layout = lay_out({name: _blank(column, stop - start) for name, column in rows.columns.items()})
+    whole = Digest()
+    digests: dict[str, list[str]] = {name: [] for name in rows.columns}
+    staging.write(file, _stream(rows, layout, split_at_blocks(start, stop, BLOCK_ROWS), whole, digests))
+    columns = {name: SegmentColumn(layout.offsets[name], tuple(digests[name])) for name in rows.columns}
+    return Segment(file, start, stop, start, columns), FileEntry(whole.length, whole.text())
+
+
+def _blank(column: np.ndarray, number: int) -> Array:
+    """Stands for so many rows in a layout, without their memory."""
+    return Array(np.broadcast_to(np.zeros((), column.dtype), (number, *column.shape[1:])))
+
+
+def _stream(
+    rows: Rows,
+    layout: Layout,
+    parts: Sequence[tuple[int, int]],
+    whole: Digest,
+    digests: Mapping[str, list[str]],
+) -> Iterator[bytes | memoryview]:
+    whole.update(layout.header)
+    yield layout.header
+    for name in layout.arrays:
+        for start, stop in parts:
+            digest = Digest()
+            for view in rows.views(name, start, stop):
+                for piece in pieces(view, view.nbytes or 1):
+                    whole.update(piece)
+                    digest.update(piece)
+                    yield piece
+            digests[name].append(digest.text())
