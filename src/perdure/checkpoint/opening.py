@@ -95,9 +95,9 @@ def _snapshot(store: Store, name: str, manifest: Manifest, only: Collection[str]
         entry = manifest.components[component]
         try:
             tree = decode_node(entry.tree, (component,), buffers.allocate, buffers.allocate_rows)
+            made = decode_made(entry.made, (component,))
         except (DamagedError, RecursionError) as error:
             raise DamagedError(f"{name}/{component}: {error}") from error
-        made = decode_made(entry.made, (component,))
         components[component] = Component(entry.adapter, tree, entry.facts, entry.fidelity, entry.reason, made)
     buffers.fill(store, name)
     snapshot = Snapshot(components, manifest.env_steps, manifest.updates, manifest.boundary)

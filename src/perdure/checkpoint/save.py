@@ -43,6 +43,8 @@ class About:
     """How far `metrics.jsonl` had come."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """The numbers among the boundary's metrics, by which retention may judge."""
+    created: str | None = None
+    """Wall-clock time, ISO 8601 in UTC; None: now."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ def _manifest(
         components=components,
         files=files,
         state_digest=state_digest(digests, snapshot.env_steps, snapshot.updates, snapshot.boundary),
-        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        created=about.created or datetime.now(UTC).isoformat(timespec="milliseconds"),
         run_id=about.run_id,
         parent=about.parent,
         contract=about.contract,

@@ -223,9 +223,13 @@ def decode_contract(document: Json, place: str) -> dict[str, dict[str, Any]]:
     """
     if not isinstance(document, dict) or not all(isinstance(keys, dict) for keys in document.values()):
         raise DamagedError(f"{place}: the contract is malformed")
-    return {
-        section: {key: numbers.decode_plain(value) for key, value in keys.items()} for section, keys in document.items()
-    }
+    try:
+        return {
+            section: {key: numbers.decode_plain(value) for key, value in keys.items()}
+            for section, keys in document.items()
+        }
+    except DamagedError as error:
+        raise DamagedError(f"{place}: the contract is malformed: {error}") from error
 
 
 def _check_fields(entry: Any, types: Mapping[str, tuple[type, ...]], place: str) -> None:
