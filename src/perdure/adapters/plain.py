@@ -1,5 +1,6 @@
 """Plain leaves: None, bool, int, float, complex, str, bytes; and enum members."""
 
+import enum
 from typing import Any
 
 from perdure.adapters.adapter import ExactAdapter
@@ -39,24 +40,38 @@ class Plain(ExactAdapter):
 
 
 class Enum(ExactAdapter):
-    """Members of an `enum.Enum`, stored by name; the class comes from the target."""
+    """Members of an `enum.Enum`, stored by name, combined flags by number; the class comes from the target."""
 
     id = "enum"
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """The member's name."""
-        return obj.name
+        """The member's name; a combination of flags has none that tells it."""
+        return _tree_of(obj)
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The target's class must have the member."""
-        if isinstance(tree, str) and tree in type(obj).__members__:
+        member = _member(type(obj), tree)
+        if member is not None and _tree_of(member) == tree:
             return []
         found = f"{type(obj).__qualname__} with {list(type(obj).__members__)}"
         return [walk.finding(summary(tree), found, "Start this value with the enum that the run keeps in it.")]
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """The saved member."""
-        return type(obj).__members__[tree]
+        return _member(type(obj), tree)
+
+
+def _tree_of(member: enum.Enum) -> str | int:
+    return member.name if member.name in type(member).__members__ else member.value
+
+
+def _member(kind: type[enum.Enum], tree: Tree) -> enum.Enum | None:
+    if issubclass(kind, enum.Flag) and type(tree) is int:
+        try:
+            return kind(tree)
+        except ValueError:
+            return None
+    return kind.__members__.get(tree) if isinstance(tree, str) else None
 
 
 def _family(leaf: object) -> type:

@@ -1,12 +1,18 @@
 """A simulated disk: performs the store's operations in memory, and tells what a crash could leave of them.
 
 The model is harsher than most file systems. Until a sync, every operation may be lost or kept on its own, whatever
-came before or after it, and the last write to a file may be torn. What it does assume: a rename is atomic, a sync
-that returned is true, and a directory entry written by an operation that survives points to a whole inode.
+came before or after it, and a write may be torn. What it does assume: a rename is atomic, a sync that returned is
+true, and a directory entry written by an operation that survives points to a whole inode.
+
+A power loss is a crash image: `crash_images` and `images_now` yield the disks that it could leave. A process that is
+killed loses nothing: the disk itself, as it stands, is what its successor finds, and what was never synced can still
+be lost then. So go on with the same disk after a call that was cut short (`perdure.testing.Fault` cuts one short), and
+ask for images afterwards.
 """
 
 import errno
 import itertools
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -30,7 +36,7 @@ class Operation:
     name: str = ""
     """The entry."""
     child: int = -1
-    """`enter`: the node it gets."""
+    """`enter` and `move`: the node that the entry stands for."""
     data: bytes = b""
     """`write`: the bytes."""
     offset: int = 0
@@ -43,6 +49,10 @@ class Operation:
     def touches(self, node: int) -> bool:
         """Whether a sync of `node` makes this operation durable."""
         return node in (self.node, self.target)
+
+    def torn(self) -> "Operation":
+        """A write of which only the first half arrived."""
+        return replace(self, data=self.data[: len(self.data) // 2])
 
 
 @dataclass
@@ -77,27 +87,54 @@ class _Nodes:
 
 
 class SimulatedDisk(FileSystem):
-    """A `FileSystem` in memory that remembers every operation and every sync."""
+    """A `FileSystem` in memory that remembers every operation and every sync. Several threads may use it.
+
+    ```python
+    disk = SimulatedDisk()
+    store = LocalStore(Path("/run/checkpoints"), Path("/run/damaged"), disk)
+    save(store, "a", …)
+    mark = len(disk.operations)
+    save(store, "b", …)
+    for image in disk.crash_images(mark):
+        ...                                  # a store on `image` holds "a" alone, or both
+    for image in disk.images_now():
+        ...                                  # a store on `image` holds both
+    ```
+    """
 
     def __init__(self) -> None:
         self._now = _Nodes()
         self._base = _Nodes()
         self._next_node = 1
         self._directories: set[int] = {0}
+        self._lock = threading.RLock()
         self.operations: list[Operation] = []
         """Everything that happened, in order."""
         self.durable_at: list[int | None] = []
         """For each operation: how many operations there were when a sync made it durable; None: not yet."""
 
+    def contents(self) -> dict[str, bytes | None]:
+        """All that can be reached from the root: path -> bytes of a file, None for a directory."""
+        return dict(self._below(0, PurePosixPath("/")))
+
+    def _below(self, node: int, path: PurePosixPath) -> Iterator[tuple[str, bytes | None]]:
+        for name, child in self._now.directories.get(node, {}).items():
+            is_directory = child in self._directories
+            yield str(path / name), None if is_directory else self._content(child)
+            if is_directory:
+                yield from self._below(child, path / name)
+
     def _do(self, operation: Operation) -> None:
-        self._now.apply(operation)
-        self.operations.append(operation)
-        self.durable_at.append(None)
+        with self._lock:
+            self._now.apply(operation)
+            self.operations.append(operation)
+            self.durable_at.append(None)
 
     def _sync(self, node: int) -> None:
-        for at, operation in enumerate(self.operations):
-            if self.durable_at[at] is None and operation.touches(node):
-                self.durable_at[at] = len(self.operations)
+        with self._lock:
+            for at, operation in enumerate(self.operations):
+                if self.durable_at[at] is None and operation.touches(node):
+                    self.durable_at[at] = len(self.operations)
 
     def _new_node(self) -> int:
         self._next_node += 1
@@ -119,6 +156,10 @@ class SimulatedDisk(FileSystem):
             return False
         return True
 
+    def _refuse_existing(self, path: Path) -> None:
+        if self._exists(path):
+            raise FileExistsError(errno.EEXIST, "exists", str(path))
+
     def make_directory(self, path: Path) -> None:
         """See `FileSystem`."""
         if not self._exists(path):
@@ -128,27 +169,26 @@ class SimulatedDisk(FileSystem):
 
     def make_new_directory(self, path: Path) -> None:
         """See `FileSystem`."""
-        if self._exists(path):
-            raise FileExistsError(errno.EEXIST, "exists", str(path))
-        node = self._new_node()
-        self._now.directories[node] = {}
-        self._directories.add(node)
-        self._do(Operation("enter", self._find(path.parent), path.name, node))
+        with self._lock:
+            self._refuse_existing(path)
+            parent, node = self._find(path.parent), self._new_node()
+            self._directories.add(node)
+            self._now.directories[node] = {}
+            self._do(Operation("enter", parent, path.name, node))
 
     def write_file(self, path: Path, pieces: Iterable[Bytes]) -> None:
-        """See `FileSystem`."""
-        if self._exists(path):
-            raise FileExistsError(errno.EEXIST, "exists", str(path))
-        node = self._new_node()
-        self._now.files[node] = b""
-        self._do(Operation("enter", self._find(path.parent), path.name, node))
+        """See `FileSystem`: each piece is an operation of its own."""
+        with self._lock:
+            self._refuse_existing(path)
+            parent, node = self._find(path.parent), self._new_node()
+            self._do(Operation("enter", parent, path.name, node))
         offset = 0
         for piece in pieces:
             self._do(Operation("write", node, data=bytes(piece), offset=offset))
             offset += memoryview(piece).nbytes
 
     def sync_file(self, path: Path) -> None:
-        """See `FileSystem`."""
+        """See `FileSystem`. The file's name is not made durable: that takes a sync of the directory."""
         self._sync(self._find(path))
 
     def sync_directory(self, path: Path) -> None:
@@ -156,18 +196,18 @@ class SimulatedDisk(FileSystem):
         self._sync(self._find(path))
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `FileSystem`."""
-        node = self._find(source)
-        if self._exists(target):
-            raise FileExistsError(errno.EEXIST, "exists", str(target))
-        parents = self._find(source.parent), self._find(target.parent)
-        self._do(Operation("move", parents[0], source.name, node, target=parents[1], target_name=target.name))
+        """See `FileSystem`. A sync of either directory makes all of it durable."""
+        with self._lock:
+            node = self._find(source)
+            self._refuse_existing(target)
+            parents = self._find(source.parent), self._find(target.parent)
+            self._do(Operation("move", parents[0], source.name, node, target=parents[1], target_name=target.name))
 
     def link(self, source: Path, target: Path) -> None:
         """See `FileSystem`."""
-        if self._exists(target):
-            raise FileExistsError(errno.EEXIST, "exists", str(target))
-        self._do(Operation("enter", self._find(target.parent), target.name, self._find(source)))
+        with self._lock:
+            self._refuse_existing(target)
+            self._do(Operation("enter", self._find(target.parent), target.name, self._find(source)))
 
     def free_bytes(self, path: Path) -> int:
         """See `FileSystem`: a disk without end."""
@@ -175,7 +215,7 @@ class SimulatedDisk(FileSystem):
 
     def list_directory(self, path: Path) -> list[str]:
         """See `FileSystem`."""
-        return sorted(self._now.directories[self._find(path)]) if self._exists(path) else []
+        return sorted(self._entries(path)) if self._exists(path) else []
 
     def is_directory(self, path: Path) -> bool:
         """See `FileSystem`."""
@@ -183,8 +223,15 @@ class SimulatedDisk(FileSystem):
 
     def file_sizes(self, path: Path) -> dict[str, int]:
         """See `FileSystem`."""
-        entries = self._now.directories[self._find(path)]
+        entries = self._entries(path)
         return {name: len(self._content(node)) for name, node in entries.items() if node not in self._directories}
+
+    def _entries(self, path: Path) -> Directory:
+        """The entries of a directory: none, if a crash lost all of them."""
+        node = self._find(path)
+        if node not in self._directories:
+            raise NotADirectoryError(errno.ENOTDIR, "is no directory", str(path))
+        return self._now.directories.get(node, {})
 
     def _content(self, node: int) -> bytes:
         return self._now.files.get(node, b"")
@@ -203,49 +250,72 @@ class SimulatedDisk(FileSystem):
     def remove_tree(self, path: Path) -> None:
         """See `FileSystem`: one entry after another, as a real disk would."""
         node = self._find(path)
-        for name in sorted(self._now.directories.get(node, {})):
-            if self._now.directories[node][name] in self._directories:
+        for name, child in sorted(self._entries(path).items()):
+            if child in self._directories:
                 self.remove_tree(path / name)
             else:
                 self._do(Operation("leave", node, name))
         self._do(Operation("leave", self._find(path.parent), path.name))
 
     def crash_images(self, start: int = 0, most_undecided: int = 8) -> Iterator["SimulatedDisk"]:
-        """Every disk that a power loss could leave, at any instant after the first `start` operations.
+        """Every disk that a power loss could leave, at any instant after the first `start` operations, each once.
 
         `start` is a moment between two calls: the syncs up to then have returned. For each longer prefix, a sync that
         follows its last operation has not happened yet. Operations that a sync made durable are kept, each other one is
-        kept or lost, and the last write may be torn. Where more than `most_undecided` operations are open, the newest
-        of them are tried in all combinations, the older ones once all kept and once all lost.
+        kept or lost, and each write among these may be torn.
+
+        Args:
+            start: a former `len(disk.operations)`.
+            most_undecided: where more operations than this are open, the newest of them are tried in all combinations,
+                the older ones once all kept and once all lost. Exhaustive if it is not less than `most_open(start)`.
         """
+        seen: set[frozenset[tuple[str, bytes | None]]] = set()
+        for image in self._crash_images(start, most_undecided):
+            contents = frozenset(image.contents().items())
+            if contents not in seen:
+                seen.add(contents)
+                yield image
+
+    def _crash_images(self, start: int, most_undecided: int) -> Iterator["SimulatedDisk"]:
         for length in range(start, len(self.operations) + 1):
-            synced_by = max(start, length - 1)
-            durable = {at for at in range(length) if (self.durable_at[at] or length + 1) <= synced_by}
-            yield from self._images(length, durable, most_undecided)
+            yield from self._images(length, self._open_operations(start, length), most_undecided)
         yield from self.images_now(most_undecided)
+
+    def _open_operations(self, start: int, length: int) -> list[int]:
+        """Those of the first `length` operations that no sync has made durable yet."""
+        synced_by = max(start, length - 1)
+        return [at for at in range(length) if (self.durable_at[at] or length + 1) > synced_by]
+
+    def most_open(self, start: int = 0) -> int:
+        """The greatest number of operations that were open at one time since `start`: images double with each."""
+        lengths = range(start, len(self.operations) + 1)
+        return max(len(self._open_operations(start, length)) for length in lengths)
 
     def images_now(self, most_undecided: int = 8) -> Iterator["SimulatedDisk"]:
         """Every disk that a power loss could leave now, after all calls have returned."""
-        durable = {at for at, when in enumerate(self.durable_at) if when is not None}
-        yield from self._images(len(self.operations), durable, most_undecided)
+        is_open = [at for at, when in enumerate(self.durable_at) if when is None]
+        yield from self._images(len(self.operations), is_open, most_undecided)
 
-    def _images(self, length: int, durable: set[int], most_undecided: int) -> Iterator["SimulatedDisk"]:
-        is_open = [at for at in range(length) if at not in durable]
-        older, newest = is_open[:-most_undecided], is_open[-most_undecided:]
+    def _images(self, length: int, is_open: list[int], most_undecided: int) -> Iterator["SimulatedDisk"]:
+        settled = self._base.copy()
+        first = is_open[0] if is_open else length
+        for operation in self.operations[:first]:
+            settled.apply(operation)
+        at_stake = max(0, len(is_open) - most_undecided)
+        older, newest = is_open[:at_stake], is_open[at_stake:]
         for lost_before in (set(), set(older)) if older else (set(),):
             for choice in itertools.product((True, False), repeat=len(newest)):
                 lost = {at for at, keep in zip(newest, choice, strict=True) if not keep}
-                yield self._image(length, lost | lost_before, torn=False)
-        if is_open and self.operations[is_open[-1]].kind == "write":
-            yield self._image(length, set(), torn=True)
+                yield self._image(settled, range(first, length), lost | lost_before)
+        for at in newest:
+            if self.operations[at].kind == "write":
+                yield self._image(settled, range(first, length), set(), torn=at)
 
-    def _image(self, length: int, lost: set[int], *, torn: bool) -> "SimulatedDisk":
-        nodes = self._base.copy()
-        for at, operation in enumerate(self.operations[:length]):
-            if at in lost:
-                continue
-            is_torn = torn and at == length - 1
-            nodes.apply(replace(operation, data=operation.data[: len(operation.data) // 2]) if is_torn else operation)
+    def _image(self, settled: _Nodes, rest: range, lost: set[int], torn: int = -1) -> "SimulatedDisk":
+        nodes = settled.copy()
+        for at in rest:
+            if at not in lost:
+                nodes.apply(self.operations[at].torn() if at == torn else self.operations[at])
         image = SimulatedDisk()
         image._now, image._base = nodes, nodes.copy()
         image._next_node, image._directories = self._next_node, set(self._directories)
