@@ -14,6 +14,7 @@ from perdure.checkpoint.opening import Opened, open_checkpoint
 from perdure.checkpoint.restore import restore
 from perdure.checkpoint.save import About
 from perdure.checkpoint.save import save as save_snapshot
+from perdure.contract.arithmetic import arithmetic
 from perdure.errors import NoCheckpointError
 from perdure.store.local import LocalStore
 from perdure.tree.leaves import Alias, Array, PRNGKey, Tree
@@ -33,7 +34,7 @@ def save(path: str | os.PathLike[str], **state: Any) -> None:
     """
     store, name = _store_of(path)
     snapshot = capture(state, Resolver(), Counters()).snapshot
-    save_snapshot(store, name, snapshot, About())
+    save_snapshot(store, name, snapshot, About(arithmetic=arithmetic()))
 
 
 def load(

@@ -9,8 +9,8 @@ from typing import Any
 
 from perdure.checkpoint.save import About, Saved, save
 from perdure.checkpoint.writer import BackgroundWriter
+from perdure.contract.arithmetic import arithmetic
 from perdure.format.nodes import rows_of
-from perdure.runs.arithmetic import arithmetic
 from perdure.runs.directory import RunDirectory, step_name
 from perdure.runs.journal import Journal
 from perdure.runs.pruning import prune

@@ -8,8 +8,8 @@ from typing import Any
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture
 from perdure.checkpoint.restore import Restored, restore
+from perdure.contract.arithmetic import arithmetic, changes
 from perdure.contract.comparison import compare
-from perdure.runs.arithmetic import arithmetic, changes
 from perdure.runs.begin import Beginning
 from perdure.runs.committer import Committer, Terms
 from perdure.runs.directory import RunDirectory

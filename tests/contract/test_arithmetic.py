@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from perdure.runs.arithmetic import arithmetic, changes
+from perdure.contract.arithmetic import arithmetic, changes
 
 
 def test_versions_and_machine_are_noted():
