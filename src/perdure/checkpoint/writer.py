@@ -1,24 +1,25 @@
 """The background writer: one save in flight beside the training loop."""
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class BackgroundWriter:
     """Runs one job at a time in a thread of its own.
 
-    The thread is no daemon: the interpreter's exit waits for it, so a script that ends without `finish` still
-    commits what it handed over. An error of a job is kept and raised by the next call, once.
+    The interpreter's exit waits for the thread, so a script that ends without `finish` still commits what it handed
+    over. An error of a job is raised by the next call, once.
     """
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        # One thread for all jobs: starting one takes longer than handing a job over.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-writer")
+        self._job: Future[object] | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether a job is in flight."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._job is not None and not self._job.done()
 
     def submit(self, job: Callable[[], object]) -> None:
         """Begins `job`; waits for the one before it, so that at most one snapshot is held in memory.
@@ -27,14 +28,7 @@ class BackgroundWriter:
             BaseException: what the job before this one raised; this one is not begun.
         """
         self.wait()
-        self._thread = threading.Thread(target=self._run, args=(job,), name="perdure-writer")
-        self._thread.start()
-
-    def _run(self, job: Callable[[], object]) -> None:
-        try:
-            job()
-        except BaseException as error:  # noqa: BLE001 - handed to the training thread
-            self._error = error
+        self._job = self._thread.submit(job)
 
     def raise_error(self) -> None:
         """Raises what a finished job raised, without waiting for one in flight."""
@@ -47,9 +41,14 @@ class BackgroundWriter:
         Raises:
             BaseException: what it raised.
         """
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        job = self._job
+        if job is not None:
+            try:
+                job.result()
+            finally:
+                # An interrupt while waiting leaves the job in flight; a finished one is forgotten, error and all.
+                self._job = None if job.done() else job
+
+    def close(self) -> None:
+        """Ends the thread, after the job in flight."""
+        self._thread.shutdown()

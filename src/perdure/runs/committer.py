@@ -1,8 +1,10 @@
 """The committer: makes due boundaries into committed checkpoints, at once or behind the training loop's back."""
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from perdure.checkpoint.save import About, Saved, save
 from perdure.checkpoint.writer import BackgroundWriter
 from perdure.contract.arithmetic import arithmetic
+from perdure.errors import CommitError, DamagedError
 from perdure.format.nodes import rows_of
 from perdure.runs.directory import RunDirectory, step_name
 from perdure.runs.journal import Journal
@@ -69,6 +72,10 @@ class Committer:
         """
         self._writer.wait()
 
+    def close(self) -> None:
+        """Ends the writer's thread, after the commit in flight."""
+        self._writer.close()
+
     def raise_error(self) -> None:
         """Raises what a commit in the background failed with, once; does not wait."""
         self._writer.raise_error()
@@ -109,22 +116,27 @@ class Committer:
 
     def _save(self, snapshot: Snapshot, about: About, blocked: Callable[[], float]) -> None:
         started = time.perf_counter()
-        self._journal.metrics.sync()
         name = step_name(snapshot.env_steps)
+        self._sync_metrics(name)
         saved = save(self._directory.store(), name, snapshot, about, self._shareable())
         save_s = time.perf_counter() - started
         self._past.saved, self._past.digest = saved, saved.digest
         self._past.number += 1
         self._past.scores[name] = about.scores
-        self._journal.lineage.append("committed", durable=False, checkpoint=name, digest=saved.digest)
-        self._journal.add_timing(
-            name,
-            blocked_s=round(blocked(), 6),
-            save_s=round(save_s, 6),
-            size_bytes=saved.size_bytes,
-            written_bytes=saved.written_bytes,
-        )
+        sizes = {"size_bytes": saved.size_bytes, "written_bytes": saved.written_bytes}
+        try:
+            self._journal.lineage.append("committed", durable=False, checkpoint=name, digest=saved.digest)
+            self._journal.add_timing(name, blocked_s=round(blocked(), 6), save_s=round(save_s, 6), **sizes)
+        except OSError as error:  # the checkpoint itself is the truth
+            self._report(name, "journal", error)
         self._after(name)
+
+    def _sync_metrics(self, name: str) -> None:
+        try:
+            self._journal.metrics.sync()
+        except OSError as error:
+            message = f"checkpoint {name} was not committed: its metric rows: {error}. Earlier ones are untouched."
+            raise CommitError(message) from error
 
     def _shareable(self) -> Saved | None:
         """The checkpoint whose files the next may share: not every so-manieth, where the policy wants full ones."""
@@ -133,18 +145,30 @@ class Committer:
 
     def _after(self, name: str) -> None:
         """What follows a commit and cannot undo it."""
-        if self._terms.keep is not None:
-            removed = prune(self._directory, self._terms.keep, self._past.scores).removed
-            if removed:
-                self._journal.lineage.append("removed", durable=False, checkpoints=list(removed))
+        try:
+            self._prune()
+        except (OSError, DamagedError) as error:  # the next commit prunes again; damaged: pins.json
+            self._report(name, "retention", error)
         if self._terms.after_commit is None:
             return
         try:
             self._terms.after_commit(self._directory.checkpoints / name)
         except Exception as error:  # noqa: BLE001 - the user's hook may raise anything; training goes on
-            problem = f"{type(error).__name__}: {error}"
-            _log.warning("%s: after_commit failed for %s: %s", self._directory.path, name, problem)
-            self._journal.lineage.append("after_commit_failed", checkpoint=name, problem=problem)
+            self._report(name, "after_commit", error)
+
+    def _prune(self) -> None:
+        if self._terms.keep is None:
+            return
+        removed = prune(self._directory, self._terms.keep, self._past.scores).removed
+        if removed:
+            self._journal.lineage.append("removed", durable=False, checkpoints=list(removed))
+
+    def _report(self, name: str, what: str, error: Exception) -> None:
+        """Says what failed after the commit of `name`, in the log and, if the disk takes it, in the lineage."""
+        problem = f"{type(error).__name__}: {error}"
+        _log.warning("%s: %s failed for %s: %s", self._directory.path, what, name, problem)
+        with suppress(OSError):
+            self._journal.lineage.append(f"{what}_failed", checkpoint=name, problem=problem)
 
 
 def scores_of(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -152,7 +176,7 @@ def scores_of(metrics: Mapping[str, Any]) -> dict[str, float]:
     scores = {}
     for name, value in metrics.items():
         number = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
-        if type(number) in (int, float) and abs(number) < float("inf"):
+        if type(number) in (int, float) and abs(number) <= sys.float_info.max:
             scores[name] = number
     return scores
 

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from perdure.store.local import LocalStore
@@ -83,6 +84,21 @@ def newest_first(names: list[str]) -> Iterator[str]:
     """The names of checkpoints among `names`, from the greatest step down."""
     by_steps = {steps_of(name): name for name in names}
     return (by_steps[steps] for steps in sorted((steps for steps in by_steps if steps is not None), reverse=True))
+
+
+def append_whole(file: FileIO, data: bytes) -> None:
+    """Appends all of `data`, or nothing: a line cut by a full disk would swallow the next one.
+
+    Raises:
+        OSError: it could not be written; the file is as long as before.
+    """
+    size, rest = os.fstat(file.fileno()).st_size, memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+    except OSError:
+        os.ftruncate(file.fileno(), size)
+        raise
 
 
 def write_durably(path: Path, data: bytes) -> None:

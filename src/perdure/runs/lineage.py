@@ -8,6 +8,7 @@ from typing import Any
 from perdure.errors import DamagedError
 from perdure.format import canonical
 from perdure.format.digests import digest_of
+from perdure.runs.directory import append_whole
 
 
 class Lineage:
@@ -41,7 +42,7 @@ class Lineage:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = canonical.encode({"at": at, "event": event, "previous": self._previous, **facts})
         with self._path.open("ab", buffering=0) as file:
-            file.write(line)
+            append_whole(file, line)
             if durable:
                 os.fsync(file.fileno())
         self._previous = digest_of(line)

@@ -51,8 +51,12 @@ def acquire(path: Path) -> WriterLock:
         os.close(descriptor)
         message = f"{path.parent}: another process is training this run: {_in_words(holder)}. Stop it, or wait for it."
         raise LockedError(message) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, _holder().encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, _holder().encode(), 0)
+    except OSError:  # a full disk: nobody holds the lock
+        os.close(descriptor)
+        raise
     _held_here[key] = os.getpid()
     return WriterLock(descriptor, key)
 

@@ -10,6 +10,7 @@ from perdure.checkpoint.capture import Counters
 from perdure.errors import UsageError
 from perdure.format import canonical, numbers
 from perdure.format.digests import Digest
+from perdure.runs.directory import append_whole
 
 RESERVED = frozenset({"boundary", "env_steps", "updates"})
 _PIECE_BYTES = 1 << 20
@@ -30,7 +31,7 @@ class MetricStream:
             UsageError: a name is reserved, or a value is no number, text, boolean, None, or list of them.
         """
         row = encode_row(counters, metrics)
-        self._file.write(row)
+        append_whole(self._file, row)
         self._digest.update(row)
 
     def mark(self) -> dict[str, Any]:

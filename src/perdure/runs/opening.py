@@ -135,10 +135,11 @@ def _tidied(directory: RunDirectory, journal: Journal, found: Found) -> list[str
 
 
 def _leftovers(directory: RunDirectory) -> list[str]:
-    return [
-        f"removed {name}, an unfinished checkpoint that a stopped process left behind."
-        for name in directory.store().remove_leftovers()
-    ]
+    try:
+        removed = directory.store().remove_leftovers()
+    except OSError as error:  # a file that is open elsewhere, on a network disk: no reason not to train
+        return [f"what a stopped process left behind could not be removed ({error}); the next resume tries again."]
+    return [f"removed {name}, an unfinished checkpoint that a stopped process left behind." for name in removed]
 
 
 def _told(directory: RunDirectory, notices: list[str]) -> list[str]:

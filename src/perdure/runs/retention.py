@@ -79,7 +79,7 @@ class Keep:
             return []
         sign = 1 if self.mode == "max" else -1
         scored = [(sign * c.scores.get(self.metric, math.nan), c.env_steps, c.name) for c in ordered]
-        ranked = sorted((entry for entry in scored if not math.isnan(entry[0])), reverse=True)
+        ranked = sorted((entry for entry in scored if entry[0] == entry[0]), reverse=True)  # a NaN equals nothing
         return [name for _, _, name in ranked[: self.best]]
 
     def __str__(self) -> str:

@@ -332,6 +332,7 @@ class Run:
     def _free(self) -> None:
         opened, self._open = self._open, None
         if opened is not None:
+            opened.committer.close()
             opened.journal.close()
         if self._lock is not None:
             self._lock.release()
