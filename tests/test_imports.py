@@ -28,9 +28,7 @@ HEAVY = {
 
 def modules_loaded_by(statement: str) -> set[str]:
     """Top-level names in `sys.modules` after a fresh interpreter has run `statement`."""
-    program = (
-        f"{statement}\nimport json, sys\nprint(json.dumps([name.split('.')[0] for name in sys.modules]))"
-    )
+    program = f"{statement}\nimport json, sys\nprint(json.dumps([name.split('.')[0] for name in sys.modules]))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return set(json.loads(result.stdout))

@@ -66,9 +66,7 @@ REASONS: dict[str, str] = {
     "cli": "it is the top",
 }
 
-FRAMEWORKS = frozenset(
-    {"jax", "jaxlib", "flax", "optax", "gymnax", "gymnasium", "torch", "stable_baselines3"}
-)
+FRAMEWORKS = frozenset({"jax", "jaxlib", "flax", "optax", "gymnax", "gymnasium", "torch", "stable_baselines3"})
 FRAMEWORK_LAYERS = frozenset({"adapters", "interop", "gym", "nnx", "torch", "sb3"})
 
 # A framework's own files in `adapters`, and the frameworks that each may import.
@@ -241,9 +239,7 @@ def modules_under(root: Path) -> dict[str, Path]:
 def test_every_import_goes_downwards():
     modules = modules_under(SOURCE)
     known = frozenset(modules)
-    found = [
-        text for name, file in modules.items() for text in violations(name, file.read_text("utf-8"), known)
-    ]
+    found = [text for name, file in modules.items() for text in violations(name, file.read_text("utf-8"), known)]
 
     assert modules, f"no modules under {SOURCE}"
     assert not found, "\n" + "\n".join(found)

@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import enum
+import functools
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any, NamedTuple
 
@@ -9,6 +11,11 @@ import numpy as np
 import pytest
 
 from perdure.errors import CaptureError, ContractError, UnknownObjectError
+
+
+class Level(enum.StrEnum):
+    LOW = "low"
+    HIGH = "high"
 
 
 class Pair(NamedTuple):
@@ -44,6 +51,10 @@ class FrozenSlots:
     y: Any = 0
 
 
+def plain(x: Any, y: Any) -> Plain:
+    return Plain(x, y)
+
+
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
@@ -66,6 +77,7 @@ X = np.arange(3.0)
         pytest.param(Frozen(X), Frozen(X * 0), id="frozen dataclass"),
         pytest.param(Slots(1, X), Slots(0, X * 0), id="dataclass with slots"),
         pytest.param(FrozenSlots(1, X), FrozenSlots(0, X * 0), id="frozen dataclass with slots"),
+        pytest.param(functools.partial(plain, 1, y=X), functools.partial(plain, 0, y=X * 0), id="partial"),
     ],
 )
 def test_a_container_comes_back_with_its_type_and_content(trip, saved: Any, target: Any):
@@ -159,6 +171,8 @@ NOT_PLAIN = {
     "an OrderedDict": OrderedDict(a=1),
     "a generator": np.random.default_rng(1),
     "an object": Box(1),
+    "a partial": functools.partial(int, base=2),
+    "a member of an enum": Level.HIGH,
 }
 
 
@@ -249,6 +263,24 @@ def test_a_shared_mutable_dataclass_stays_shared(trip):
             Pair(1, 2), Plain(1), [("c/left", "1", "missing"), ("c/right", "2", "missing")], id="other fields"
         ),
         pytest.param(Plain(X), Plain(X[:2]), [("c/x", "float64 3", "float64 2")], id="a field"),
+        pytest.param(
+            functools.partial(int, base=2),
+            functools.partial(int, 1),
+            [("c/args", "tuple of 0", "tuple of 1")],
+            id="args",
+        ),
+        pytest.param(
+            functools.partial(dict, key=X),
+            functools.partial(dict, key=X[:2]),
+            [("c/keywords/key", "float64 3", "float64 2")],
+            id="a keyword",
+        ),
+        pytest.param(
+            functools.partial(str, 1),
+            functools.partial(print, 1),
+            [("c", "partial of class builtins:str", "partial of function builtins:print")],
+            id="another function",
+        ),
     ],
 )
 def test_another_structure_is_a_finding(trip, saved: Any, target: Any, findings: list[tuple[str, str, str]]):

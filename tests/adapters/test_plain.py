@@ -1,11 +1,37 @@
 """Plain leaves come back exactly; a target says what kind is expected, and None expects nothing in particular."""
 
+import enum
 import math
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
+
+
+class Mode(enum.Enum):
+    TRAIN = 1
+    EVAL = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Kind(enum.StrEnum):
+    A = "a"
+    B = "b"
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Mask(enum.IntFlag):
+    A = 1
+    B = 2
 
 
 @pytest.mark.parametrize("value", [None, True, 0, -(2**90), 1.5, float("inf"), 2 - 1j, "tëxt\x00", b"\x00\xff", ""])
@@ -74,3 +100,43 @@ def object_of(_value: Any) -> Any:
 
 def test_a_live_object_where_a_number_is_expected_is_a_finding(trip):
     assert trip.findings(np.random.default_rng(0), 5) == [("c", "dict of 1", "5")]
+
+
+# Enums.
+
+
+@pytest.mark.parametrize(
+    ("saved", "target"),
+    [(Mode.EVAL, Mode.TRAIN), (Level.HIGH, Level.LOW), (Kind.B, Kind.A), (Access.WRITE, Access.READ)],
+    ids=str,
+)
+def test_the_saved_member_of_an_enum_comes_back(trip, saved: Any, target: Any):
+    """By name: its value may change from one version of a script to the next."""
+    assert trip.restored([saved, object_of(saved)], [target, object_of(target)])[0] is saved
+    assert trip.tree(saved) == saved.name
+
+
+@pytest.mark.parametrize("saved", [Access.READ | Access.WRITE, Access(0), Mask.A | Mask.B, Mask(12)], ids=repr)
+def test_a_combination_of_flags_comes_back(trip, saved: Any):
+    """None of them is a member with a name; a state that can be saved must be one that can be restored."""
+    target = type(saved)(1)
+
+    back = trip.restored([saved, object_of(saved)], [target, object_of(target)])[0]
+
+    assert (type(back), back) == (type(saved), saved)
+
+
+@pytest.mark.parametrize(
+    ("saved", "target", "texts"),
+    [
+        (Mode.EVAL, Level.LOW, ("'EVAL'", "Level with ['LOW', 'HIGH']")),
+        (2, Level.LOW, ("2", "Level with ['LOW', 'HIGH']")),
+        ("C", Kind.A, ("'C'", "Kind with ['A', 'B']")),
+        (None, Mode.TRAIN, ("None", "Mode with ['TRAIN', 'EVAL']")),
+        (Level.LOW, 2, ("'LOW'", "2")),
+        (8, Access.READ, ("8", "Access with ['READ', 'WRITE']")),
+        (1, Access.READ, ("1", "Access with ['READ', 'WRITE']")),
+    ],
+)
+def test_a_member_that_the_enum_does_not_have_is_a_finding(trip, saved: Any, target: Any, texts: tuple[str, str]):
+    assert trip.findings([saved, object_of(saved)], [target, object_of(target)]) == [("c/0", *texts)]

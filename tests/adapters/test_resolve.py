@@ -1,5 +1,7 @@
 """Which adapter knows an object: the user's own first, then the table, then protocols, else an error."""
 
+import enum
+import functools
 from collections import OrderedDict
 from typing import Any
 
@@ -11,6 +13,10 @@ from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.resolve import EXACT, INHERITED, Resolver, load
 from perdure.errors import Finding, UnknownObjectError
 from perdure.tree.leaves import Tree
+
+
+class Level(enum.IntEnum):
+    ONE = 1
 
 
 class Env:
@@ -59,7 +65,9 @@ class Opaque(EnvAdapter):
         (1, "plain"),
         ("a", "plain"),
         ({}, "dict"),
-        (OrderedDict(), "dict"),
+        (OrderedDict(), "ordered-dict"),
+        (functools.partial(int), "partial"),
+        (Level.ONE, "enum"),
         ([], "list"),
         ((), "tuple"),
         (np.zeros(1), "numpy-array"),
@@ -84,7 +92,8 @@ def test_ids_are_stable_and_distinct():
     }
 
     assert adapters == {
-        *("plain", "dict", "list", "tuple", "deque", "numpy-array", "numpy-scalar", "numpy-generator"),
+        *("plain", "dict", "ordered-dict", "list", "tuple", "deque", "partial"),
+        *("numpy-array", "numpy-scalar", "numpy-generator"),
         *("numpy-bit-generator", "numpy-seed-sequence", "numpy-random-state", "python-random", "process-rng"),
     }
 

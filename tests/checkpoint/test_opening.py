@@ -66,7 +66,7 @@ def test_a_damaged_array_is_named_by_its_path(
         open_with(saved[0], file, bytes(data))
 
     start, end = (header + at for at in where)
-    expected = f"step/{component}: {path}: bytes {start} to {end} of {file} are not what was written"
+    expected = f"step/{file}: {path}: bytes {start} to {end} are not what was written"
     assert str(caught.value) == expected
 
 
@@ -98,7 +98,7 @@ def test_swapped_files_are_found(saved: tuple[MemoryStore, Saved]):
         memory, "other", snapshot_of({**STATE, "net": {"w": np.arange(6.0) + 1, "b": np.ones(2, np.float32)}}), About()
     )
 
-    with pytest.raises(DamagedError, match=r"^step/net: net/w: bytes .* of net\.safetensors are not what was written$"):
+    with pytest.raises(DamagedError, match=r"^step/net\.safetensors: net/w: bytes .* are not what was written$"):
         open_with(memory, "net.safetensors", memory.entries["other"]["net.safetensors"])
 
 

@@ -105,13 +105,18 @@ def test_the_names_of_values_come_with_the_objects():
 
 
 def test_restored_values_have_memory_of_their_own():
-    snapshot = saved({"x": np.zeros(2), "net": Box(w=np.zeros(2))})
+    """A restore adopts the arrays of its snapshot, each of which the open gave memory that nobody else has."""
+    state = {"x": np.zeros(2), "y": np.zeros(2), "net": Box(w=np.zeros(2))}
+    snapshots = [saved(state), saved(state)]
 
-    first, second = (restored(snapshot, x=np.ones(2), net=Box(w=np.ones(2))) for _ in range(2))
+    first, second = (restored(each, x=np.ones(2), y=np.ones(2), net=Box(w=np.ones(2))) for each in snapshots)
+    assert first["x"] is snapshots[0].components["x"].tree.value
     first["x"][:] = 5
     first["net"].state["w"][:] = 5
 
+    assert first["y"].tolist() == [0, 0]
     assert second["x"].tolist() == second["net"].state["w"].tolist() == [0, 0]
+    assert state["x"].tolist() == state["net"].state["w"].tolist() == [0, 0]
 
 
 def test_every_finding_is_listed_at_once_and_nothing_changes():

@@ -13,7 +13,7 @@ import pytest
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture
 from perdure.checkpoint.opening import open_checkpoint, read_manifest
-from perdure.checkpoint.save import About, save
+from perdure.checkpoint.save import PIECE_BYTES, About, save
 from perdure.errors import CommitError, UnsupportedLeafError
 from perdure.format.digests import digest_of
 from perdure.store.local import LocalStore
@@ -79,9 +79,9 @@ def test_a_snapshot_comes_back_bit_by_bit(store: Store, snapshot: Snapshot):
     assert (opened.name, opened.digest, opened.manifest.state_digest) == ("step", saved.digest, saved.state_digest)
     for name, component in snapshot.components.items():
         back = opened.snapshot.components[name]
-        assert (back.adapter, back.facts, back.fidelity, back.reason) == (
+        assert (back.adapter, back.facts, back.fidelity, back.reason, back.made) == (
             *(component.adapter, component.facts, component.fidelity),
-            component.reason,
+            *(component.reason, component.made),
         )
 
 
@@ -102,14 +102,21 @@ def test_an_opened_array_is_aligned(store: Store):
 
 
 def test_the_manifest_says_what_it_was_given(store: Store):
-    about = About("ab" * 16, digest_of(b"before"), {"seed": {"seed": 1}}, {"python": "3"}, {"offset": 0, "digest": "d"})
+    about = About(
+        run_id="ab" * 16,
+        parent=digest_of(b"before"),
+        contract={"seed": {"seed": 1}},
+        arithmetic={"python": "3"},
+        metrics={"offset": 0, "digest": digest_of(b"")},
+        scores={"return": 0.5, "episodes": 3},
+    )
     saved = save(store, "step", snapshot_of({"x": np.zeros(3), "n": 1}), about)
 
     manifest, digest = read_manifest(store, "step")
     assert digest == saved.digest
     assert (manifest.env_steps, manifest.updates, manifest.boundary) == (100, 10, 5)
     assert (manifest.run_id, manifest.parent, manifest.contract) == (about.run_id, about.parent, about.contract)
-    assert (manifest.arithmetic, manifest.metrics) == (about.arithmetic, about.metrics)
+    assert (manifest.arithmetic, manifest.metrics, manifest.scores) == (about.arithmetic, about.metrics, about.scores)
     assert set(manifest.files) == {"x.safetensors"}
     assert saved.size_bytes == sum(store.files("step").values())
 
@@ -147,7 +154,7 @@ def test_large_arrays_go_out_in_pieces():
     value = np.arange(9 << 20, dtype=np.uint8).reshape(3, -1)
     save(store, "step", snapshot_of({"x": value}), About())
 
-    assert Watched.largest == 4 << 20
+    assert Watched.largest == PIECE_BYTES == 1 << 20
     assert open_checkpoint(store, "step").snapshot.components["x"].tree.value.tobytes() == value.tobytes()
 
 

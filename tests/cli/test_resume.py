@@ -211,6 +211,22 @@ def test_a_record_that_leads_nowhere(perdure_cli, toy, tmp_path: Path, monkeypat
     assert message in result.err
 
 
+@pytest.mark.parametrize("words", [["--keep-last", "3"], ["--keep-last", "0", "--", "my-python", "x.py"]])
+def test_how_many_checkpoints_a_script_keeps_is_its_own_affair(perdure_cli, run_path: Path, executed, words):
+    result = perdure_cli("resume", run_path, *words)
+
+    assert (result.code, executed) == (2, [])
+    assert result.err == "perdure: --keep-last is for runs of `perdure train`; a script says itself what it keeps.\n"
+
+
+@pytest.mark.parametrize("number", ["-1", "two"])
+def test_how_many_to_keep_is_a_natural_number(perdure_cli, run_path: Path, executed, number: str):
+    result = perdure_cli("resume", run_path, "--keep-last", number)
+
+    assert (result.code, executed) == (2, [])
+    assert "--keep-last" in result.err
+
+
 @pytest.mark.parametrize("words", [["--"], ["--", "true", "extra"]])
 def test_resume_needs_a_directory(perdure_cli, words: list[str]):
     assert perdure_cli("resume", *words).code == 2

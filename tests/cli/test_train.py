@@ -26,6 +26,7 @@ OPTIONS = {
     "--eval.n-envs": 2,
     "--eval.max-episode-length": 8,
     "--checkpoint-every-steps": 16,
+    "--keep-last": 0,
 }
 
 
@@ -66,13 +67,15 @@ def test_train_to_the_horizon_and_once_more(perdure_cli, tmp_path: Path):
 
     assert (first.code, again.code) == (0, 0)
     assert f"{tmp_path}/run: finished at 96 steps, return " in first.out
-    assert first.err == f"perdure: CartPole-v1, 96 steps, in {tmp_path}/run\n"
+    head, *progress = first.err.splitlines()
+    assert head == f"perdure: CartPole-v1, 96 steps, in {tmp_path}/run"
+    assert all(" of 96 steps (" in line for line in progress)  # one every ten seconds, on a machine that slow
     assert again.out == f"{tmp_path}/run: finished already, at 96 steps (step_0000000096).\n"
 
 
 @pytest.mark.full
 def test_a_resume_is_identical_to_a_straight_run(perdure_cli, stopped: Path, tmp_path: Path):
-    resumed = perdure_cli("resume", stopped)
+    resumed = perdure_cli("resume", stopped, "--keep-last", 0)
     straight = perdure_cli("train", "ppo", "--run", tmp_path / "straight", *options())
 
     assert (resumed.code, straight.code) == (0, 0)
@@ -108,6 +111,34 @@ def test_other_options_are_refused_all_at_once(perdure_cli, stopped: Path):
 @pytest.mark.full
 def test_another_cadence_is_accepted(perdure_cli, stopped: Path):
     assert perdure_cli("train", "ppo", "--run", stopped, *options(checkpoint_every_steps=32)).code == 0
+
+
+def checkpoints(run: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step_")) for path in (run / "checkpoints").iterdir())
+
+
+@pytest.mark.full
+def test_two_checkpoints_stay_unless_it_is_told_how_many(perdure_cli, tmp_path: Path):
+    default = [word for word in options() if word not in ("--keep-last", "0")]
+    for directory, words in (("two", default), ("all", options()), ("three", options(keep_last=3))):
+        assert perdure_cli("train", "ppo", "--run", tmp_path / directory, *words).code == 0
+
+    assert checkpoints(tmp_path / "two") == [80, 96]
+    assert checkpoints(tmp_path / "all") == [0, 16, 32, 48, 64, 80, 96]
+    assert checkpoints(tmp_path / "three") == [64, 80, 96]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [([], [80, 96]), (["--keep-last", "1"], [96]), (["--keep-last", "0"], [0, 16, 32, 48, 64, 80, 96])],
+)
+def test_a_resume_keeps_two_unless_it_is_told_how_many(perdure_cli, stopped: Path, words: list[str], kept: list[int]):
+    assert checkpoints(stopped) == [0, 16, 32, 48, 64]
+
+    assert perdure_cli("resume", stopped, *words).code == 0
+
+    assert checkpoints(stopped) == kept
 
 
 @pytest.mark.full
@@ -148,6 +179,7 @@ def test_ctrl_c_says_how_to_go_on(perdure_cli, stopped: Path, monkeypatch: pytes
         ({"seed": -1}, "perdure: TrainConfig.seed must be an integer in [0, 2**32), got -1."),
         ({"n_envs": 5}, "PPOConfig.n_minibatches=2 does not divide n_envs=5"),
         ({"n_envs": "many"}, "invalid literal for int()"),
+        ({"keep_last": -1}, "perdure: --keep-last -1: how many checkpoints stay; 0 for all."),
         ({"learning_speed": 1}, "Unrecognized options: --learning-speed"),
     ],
 )
@@ -174,7 +206,16 @@ def test_the_options_of_the_algorithm_are_flags(perdure_cli):
     result = perdure_cli("train", "ppo", "--help")
 
     assert result.code == 0
-    for flag in ("--env", "--run", "--seed", "--n-envs", "--gae-lambda", "--eval.every-steps", "--networks.activation"):
+    for flag in (
+        "--env",
+        "--run",
+        "--seed",
+        "--keep-last",
+        "--n-envs",
+        "--gae-lambda",
+        "--eval.every-steps",
+        "--networks.activation",
+    ):
         assert f"{flag} " in result.out
 
 

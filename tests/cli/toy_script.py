@@ -25,13 +25,13 @@ def train(
     stop_after: int | None = None,
     launch: dict[str, Any] | None = None,
 ) -> None:
-    """Trains to the horizon, or leaves without a word after some boundaries; every boundary is saved."""
+    """Trains to the horizon, or leaves without a word after some boundaries; every boundary is saved and kept."""
     random.seed(seed)
     np.random.seed(seed)
     config = {"env_id": "Toy-v0", "total": updates * STEPS_PER_UPDATE, "seed": seed, "learning_rate": learning_rate}
     rng, weights, trace = np.random.default_rng(seed), np.zeros((2, 3)), {"mean": 0.0, "seen": 0}
-    every = perdure.Every(updates=1)
-    with perdure.Run(directory, config=config, horizon="total", every=every, launch=launch) as run:
+    saving = {"every": perdure.Every(updates=1), "keep": None}
+    with perdure.Run(directory, config=config, horizon="total", launch=launch, **saving) as run:
         s = run.restore(rng=rng, weights=weights, trace=trace)
         weights, trace = s.weights, s.trace
         while not run.is_finished:

@@ -1,15 +1,16 @@
 """The NumPy loop on a file system that kills the process just before its n-th change (a script for the crash tests).
 
-    python killed_at_operation.py DIRECTORY N
+    python killed_at_operation.py DIRECTORY --kill-before N --keep-last 1
 
-Without N, it prints the changes that the loop makes, one a line.
+Without N, it prints the changes that the loop makes, one a line. Checkpoints are written at each boundary, before it
+returns, so that the changes come in the same order every time (but for the syncs of one checkpoint's files).
 """
 
+import argparse
 import importlib.util
 import itertools
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from perdure.store import local
 from perdure.store.filesystem import FileSystem
 from perdure.store.store import Bytes
 
-CHANGES = ("make_directory", "make_new_directory", "sync_file", "sync_directory", "rename", "remove_tree")
+CHANGES = ("make_directory", "make_new_directory", "sync_file", "sync_directory", "link", "rename", "remove_tree")
 PIECE_BYTES = 64
 
 
@@ -56,6 +57,11 @@ def counting(kill_before: int | None) -> type[FileSystem]:
 
 def main() -> None:
     """Runs three updates of the loop, saved at every boundary."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--kill-before", type=int)
+    parser.add_argument("--keep-last", type=int)
+    flags = parser.parse_args()
     spec = importlib.util.spec_from_file_location(
         "numpy_loop", Path(__file__).parent.parent / "resume" / "numpy_loop.py"
     )
@@ -63,8 +69,8 @@ def main() -> None:
     assert spec.loader is not None
     loop = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loop)
-    setattr(local, "FileSystem", counting(int(sys.argv[2]) if len(sys.argv) > 2 else None))  # noqa: B010
-    loop.train(sys.argv[1], updates=3)
+    setattr(local, "FileSystem", counting(flags.kill_before))  # noqa: B010
+    loop.train(flags.directory, updates=3, keep_last=flags.keep_last, background=False)
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ HARMS: dict[str, tuple[Harm, str]] = {
     ),
     "tensor file zeroed, as after a power loss": (
         lambda new, old: (new / "legacy.safetensors").write_bytes(bytes((new / "legacy.safetensors").stat().st_size)),
-        rf"{NEWEST}/legacy: legacy/\S+: bytes \d+ to \d+ of legacy\.safetensors are not what was written",
+        rf"{NEWEST}/legacy\.safetensors: legacy/\S+: bytes \d+ to \d+ are not what was written",
     ),
     "tensor file grown": (
         lambda new, old: _append(new / "carry.safetensors", b"\0"),
@@ -221,11 +221,11 @@ HARMS: dict[str, tuple[Harm, str]] = {
     ),
     "tensor file from the checkpoint before": (
         lambda new, old: shutil.copy(old / "weights.safetensors", new / "weights.safetensors"),
-        rf"{NEWEST}/weights: weights/\S+: bytes \d+ to \d+ of weights\.safetensors are not what was written",
+        rf"{NEWEST}/weights\.safetensors: weights/\S+: bytes \d+ to \d+ are not what was written",
     ),
     "manifest from the checkpoint before": (
         lambda new, old: shutil.copy(old / "MANIFEST.json", new / "MANIFEST.json"),
-        rf"{NEWEST}/carry: carry: bytes \d+ to \d+ of carry\.safetensors are not what was written",
+        rf"{NEWEST}/carry\.safetensors: carry: bytes \d+ to \d+ are not what was written",
     ),
     "everything from the checkpoint before": (
         lambda new, old: shutil.copytree(old, new, dirs_exist_ok=True),

@@ -27,8 +27,10 @@ MANIFEST = Manifest(
     updates=7,
     boundary=3,
     components={
-        "rng": ComponentEntry("numpy-generator", "exact-snapshot", "full state captured", {}, {"list": [1]}, DIGEST),
-        "envs": ComponentEntry("x-envs", "exact-replay", "envs: opaque", {"fn": "function a:b"}, None, DIGEST),
+        "rng": ComponentEntry(
+            "list", "exact-snapshot", "full state captured", {}, {"list": [1]}, DIGEST, [[["rng", 0], "x-number"]]
+        ),
+        "envs": ComponentEntry("x-envs", "exact-replay", "envs: opaque", {"fn": "function a:b"}, None, DIGEST, []),
     },
     files={"rng.safetensors": FileEntry(128, DIGEST)},
     state_digest=DIGEST,
@@ -38,6 +40,7 @@ MANIFEST = Manifest(
     contract={"algorithm": {"lr": 0.1, "big": 2**70, "nan": float("inf"), "name": "a"}, "seed": {"seed": 1}},
     arithmetic={"python": "3.11"},
     metrics={"offset": 12, "digest": DIGEST},
+    scores={"return": 0.5, "episodes": 3},
 )
 
 
@@ -113,11 +116,12 @@ def test_a_mistyped_field_is_refused(name: str):
     assert str(caught.value) == f"MANIFEST.json: field {name} is a {type(MISTYPED[name]).__name__}"
 
 
-@pytest.mark.parametrize("name", ["adapter", "fidelity", "reason", "facts", "tree", "digest"])
+@pytest.mark.parametrize("name", ["adapter", "fidelity", "reason", "facts", "tree", "digest", "made"])
 def test_a_field_of_a_component_is_neither_missing_nor_mistyped_nor_doubled(name: str):
+    mistyped: Any = {} if name == "made" else []
     for entry, complaint in (
         ({key: value for key, value in document()["components"]["rng"].items() if key != name}, "a field is missing:"),
-        ({**document()["components"]["rng"], name: []}, f"field {name} is a list"),
+        ({**document()["components"]["rng"], name: mistyped}, f"field {name} is a {type(mistyped).__name__}"),
         ({**document()["components"]["rng"], f"{name}s": 1}, "unknown field:"),
     ):
         changed = {**document(), "components": {"rng": entry}}
@@ -128,13 +132,13 @@ def test_a_field_of_a_component_is_neither_missing_nor_mistyped_nor_doubled(name
 @pytest.mark.parametrize(
     ("entry", "complaint"),
     [
-        ({"size": 1}, "file a: a field is missing: digest"),
-        ({"digest": DIGEST}, "file a: a field is missing: size"),
-        ({"size": 1, "digest": DIGEST, "mode": 1}, "file a: unknown field: mode"),
-        ({"size": "1", "digest": DIGEST}, "file a: field size is a str"),
-        ({"size": 1, "digest": 2}, "file a: field digest is a int"),
+        ({"size": 1}, "file 'a': a field is missing: digest"),
+        ({"digest": DIGEST}, "file 'a': a field is missing: size"),
+        ({"size": 1, "digest": DIGEST, "mode": 1}, "file 'a': unknown field: mode"),
+        ({"size": "1", "digest": DIGEST}, "file 'a': field size is a str"),
+        ({"size": 1, "digest": 2}, "file 'a': field digest is a int"),
         ({"size": -1, "digest": DIGEST}, "file 'a' cannot be a file of a checkpoint"),
-        ([], "file a: not an object"),
+        ([], "file 'a': not an object"),
     ],
 )
 def test_a_malformed_file_entry_is_refused(entry: Any, complaint: str):
@@ -158,17 +162,22 @@ def test_an_unknown_field_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("component", "value"),
-    [("fidelity", "exact"), ("digest", DIGEST.upper()), ("digest", DIGEST[:-1]), ("digest", DIGEST + "\n")],
+    ("component", "value", "complaint"),
+    [
+        ("fidelity", "exact", "unknown class 'exact'"),
+        ("digest", DIGEST.upper(), "a malformed digest"),
+        ("digest", DIGEST[:-1], "a malformed digest"),
+        ("digest", DIGEST + "\n", "a malformed digest"),
+    ],
 )
-def test_an_unknown_class_and_a_malformed_digest_of_a_component_are_refused(component: str, value: str):
+def test_an_unknown_class_and_a_malformed_digest_of_a_component_are_refused(component: str, value: str, complaint: str):
     changed = document()
     changed["components"]["rng"][component] = value
 
     with pytest.raises(DamagedError) as caught:
         decode_manifest(signed(changed))
 
-    assert str(caught.value) == "MANIFEST.json: component rng: unknown class or malformed digest"
+    assert str(caught.value) == f"MANIFEST.json: component rng: {complaint}"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +192,8 @@ def test_an_unknown_class_and_a_malformed_digest_of_a_component_are_refused(comp
         pytest.param({"metrics": {}}, id="empty metrics"),
         pytest.param({"arithmetic": {"python": 3}}, id="arithmetic"),
         pytest.param({"env_steps": -1}, id="negative env_steps"),
+        pytest.param({"scores": {"return": "high"}}, id="score"),
+        pytest.param({"scores": {"done": True}}, id="score that is no number"),
     ],
 )
 def test_malformed_values_below_the_top_level_are_refused(change: dict[str, Any]):
@@ -199,18 +210,31 @@ def test_facts_are_texts():
 
 
 @pytest.mark.parametrize("data", [b"[]\n", b"1\n", b"{}\n", b'{"format":"other","version":0}\n'])
-def test_another_document_is_refused(data: bytes):
+def test_a_document_without_a_digest_is_refused(data: bytes):
     with pytest.raises(DamagedError) as caught:
         decode_manifest(data)
 
-    assert str(caught.value) == "MANIFEST.json: not a perdure-checkpoint document"
+    assert str(caught.value) == "MANIFEST.json: its digest does not match its text"
+
+
+@pytest.mark.parametrize("value", [{}, {"format": "other", "version": 0}, {"format": "perdure-checkpoint"}])
+def test_another_document_is_refused(value: dict[str, Any]):
+    with pytest.raises(DamagedError) as caught:
+        decode_manifest(signed(value))
+
+    assert str(caught.value) == "MANIFEST.json: not a perdure-checkpoint document with a version"
 
 
 def test_a_version_from_the_future_is_told_apart_from_damage():
+    """And is believed of an intact document only."""
+    future = {**document(), "version": 99, "surprise": True}
     with pytest.raises(UnsupportedVersionError) as caught:
-        decode_manifest(signed({**document(), "version": 99, "surprise": True}))
+        decode_manifest(signed(future))
+    with pytest.raises(DamagedError) as damaged:
+        decode_manifest(canonical.encode({**future, "digest": DIGEST}))
 
     assert str(caught.value) == "MANIFEST.json: format version 99; this perdure reads 0"
+    assert type(damaged.value) is DamagedError
 
 
 @pytest.mark.parametrize("version", [False, 0.0, "0", None, -1])
@@ -277,5 +301,5 @@ def test_a_contract_has_two_levels(value: Any):
 
 @pytest.mark.parametrize("value", [[1], {"b": 1}, {}])
 def test_a_contract_holds_plain_values(value: Any):
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError, match=r"^run\.json: the contract is malformed: "):
         decode_contract({"a": {"key": value}}, "run.json")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 
 import pytest
 
-from perdure import ContractError, Every
+from perdure import ContractError, Every, Keep
 from perdure.nnx import NetworkConfig, launch_ppo, resume_ppo
 from perdure.nnx.launch import build
 
@@ -47,6 +48,31 @@ def test_a_launched_run_resumes_from_its_record(toys, tmp_path):
     assert toys.leaves_of_state(resumed.training_state) == toys.leaves_of_state(straight.training_state)
     assert resumed.eval_history == straight.eval_history
     assert record_of(tmp_path / "a") == record_of(tmp_path / "b")
+
+
+@pytest.mark.parametrize(("keep", "left"), [(Keep(last=2), [96, 128]), (None, [0, 32, 64, 96, 128])], ids=str)
+def test_a_launched_run_and_its_resume_keep_what_they_are_told(toys, tmp_path, keep: Keep | None, left: list[int]):
+    options = {"checkpoint_every": Every(updates=1), "keep": keep, "background": False}
+    with pytest.raises(Stop):
+        launch_ppo(
+            "CartPole-v1",
+            toys.small_config(),
+            tmp_path / "run",
+            networks=NETWORKS,
+            log_fn=stop_at(96),
+            **options,
+        )
+    resume_ppo(record_of(tmp_path / "run"), tmp_path / "run", **options)
+
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == [f"step_{steps:010d}" for steps in left]
+
+
+def test_both_keep_two_by_default():
+    defaults = [inspect.signature(function).parameters for function in (launch_ppo, resume_ppo)]
+
+    assert [each["keep"].default for each in defaults] == [Keep(last=2)] * 2
+    assert [each["background"].default for each in defaults] == [True] * 2
 
 
 def test_other_options_are_refused_and_named(toys, tmp_path):

@@ -143,6 +143,7 @@ def train(
     networks_seed: int = 0,
     reset: str | None = None,
     kill_at_boundary: int | None = None,
+    keep_last: int | None = None,
     say: Say = lambda line: None,
 ) -> TrainResult:
     """Trains, or goes on training, until `updates` updates are done.
@@ -156,16 +157,21 @@ def train(
         networks_seed: what the networks are built from, and the process's generators seeded with; it matters at a
             fresh start only.
         reset: a twin of `RESETS`, applied after a resume.
-        kill_at_boundary: after the boundary of this number the process kills itself.
+        kill_at_boundary: after the boundary of this number, which is committed before, the process kills itself.
+        keep_last: how many checkpoints stay; None: all.
         say: told where the training stands.
     """
     random.seed(networks_seed)
     np.random.seed(networks_seed)
     env, networks = build(env_id, networks_seed)
     settings = config(updates, evaluates=evaluates)
-    every = perdure.Every(updates=every_updates)
+    saving = {
+        "every": perdure.Every(updates=every_updates),
+        "keep": None if keep_last is None else perdure.Keep(last=keep_last),
+        "background": kill_at_boundary is None,
+    }
     twin = {"reset": reset, "kill_at_boundary": kill_at_boundary, "say": say}
-    with ForgetfulRun(directory, config=settings, horizon="ppo.total_steps", every=every, **twin) as run:
+    with ForgetfulRun(directory, config=settings, horizon="ppo.total_steps", **saving, **twin) as run:
         return train_ppo(env, networks, settings, run=run)
 
 
@@ -176,6 +182,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--updates", type=int, default=8)
     parser.add_argument("--networks-seed", type=int, default=0)
     parser.add_argument("--kill-at-boundary", type=int)
+    parser.add_argument("--keep-last", type=int, help="without it, every checkpoint stays")
     options = vars(parser.parse_args(argv))
     train(options.pop("directory"), **options, say=lambda line: print(line, flush=True))
 

@@ -295,6 +295,8 @@ def train(
     reset: Reset | None = None,
     drop: str | None = None,
     evaluation: Evaluation | None = None,
+    keep_last: int | None = None,
+    background: bool = True,
     say: Say = lambda line: None,
 ) -> perdure.Run:
     """Trains, or goes on training, until `updates` updates are done; returns the finished run.
@@ -303,15 +305,21 @@ def train(
         directory: the run's directory.
         updates: the horizon.
         every_updates: the cadence; None saves the first and the last boundary only.
-        kill_at_boundary: after the boundary of this number the process kills itself.
+        kill_at_boundary: after the boundary of this number, which is committed before, the process kills itself.
         reset: a twin of `forgetting.py`: is given a resumed training and a fresh one, and spoils the first.
         drop: a component that is neither handed to `restore` nor to `boundary`.
         evaluation: after every update, `own` apart from the training, `shared` with its generator (a twin).
+        keep_last: how many checkpoints stay; None: all.
+        background: whether a thread writes the checkpoints; not if the process kills itself after a boundary.
         say: told where the loop stands.
     """
     config = {"updates": updates, "seed": SEED, "n_envs": N_ENVS, "env_steps": updates * STEPS_PER_UPDATE}
-    every = perdure.Every(updates=every_updates)
-    with perdure.Run(directory, config=config, horizon="env_steps", every=every) as run:
+    saving = {
+        "every": perdure.Every(updates=every_updates),
+        "keep": None if keep_last is None else perdure.Keep(last=keep_last),
+        "background": background and kill_at_boundary is None,
+    }
+    with perdure.Run(directory, config=config, horizon="env_steps", **saving) as run:
         t = Training(SEED)
         say("ready")
         handed = _restore(run, t, drop)
@@ -355,6 +363,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--kill-at-boundary", type=int)
     parser.add_argument("--drop")
     parser.add_argument("--evaluation", choices=["own", "shared"])
+    parser.add_argument("--keep-last", type=int, help="without it, every checkpoint stays")
+    parser.add_argument("--synchronous", dest="background", action="store_false")
     options = vars(parser.parse_args(argv))
     train(options.pop("directory"), **options, say=lambda line: print(line, flush=True))
 

@@ -57,7 +57,7 @@ def test_damaged_ones_are_stepped_over_and_told(file: str):
 
     assert found.opened.name == step_name(5)
     assert list(found.damage) == [step_name(100), step_name(20)]
-    assert found.damage[step_name(20)].startswith(f"{step_name(20)}/x: x: bytes ")
+    assert found.damage[step_name(20)].startswith(f"{step_name(20)}/x.safetensors: x: bytes ")
 
 
 def test_all_damaged_lists_what_is_wrong_with_each():
@@ -71,7 +71,7 @@ def test_all_damaged_lists_what_is_wrong_with_each():
     lines = str(caught.value).splitlines()
     assert lines[0] == "runs/x: all 2 checkpoints are damaged; nothing was changed."
     assert lines[1] == f"  {step_name(20)}: MANIFEST.json is missing"
-    assert lines[2].startswith(f"  {step_name(5)}/x: x: bytes ")
+    assert lines[2].startswith(f"  {step_name(5)}/x.safetensors: x: bytes ")
 
 
 def test_no_checkpoint_is_told():

@@ -17,6 +17,7 @@ from perdure import (
     DamagedError,
     Every,
     ForgottenValueError,
+    Keep,
     LockedError,
     NoCheckpointError,
     NoRunError,
@@ -26,6 +27,8 @@ from perdure import (
     UsageError,
 )
 from perdure.checkpoint.opening import read_manifest
+from perdure.runs import committer as committer_module
+from perdure.runs import opening as opening_module
 from perdure.runs import run as run_module
 from perdure.runs.directory import RunDirectory, step_name
 from perdure.runs.lineage import read_lineage
@@ -67,7 +70,7 @@ class Training:
         self.learner, self.rng = Learner(), np.random.default_rng(seed)
         random.seed(seed)
         np.random.seed(seed)
-        options = {"config": CONFIG, "horizon": "total", "every": Every(updates=1), **options}
+        options = {"config": CONFIG, "horizon": "total", "every": Every(updates=1), "keep": None, **options}
         self.run = Run(directory, **options)
         self.observation = np.zeros(2, np.float32)
 
@@ -290,7 +293,7 @@ def test_a_boundary_that_is_not_due_writes_nothing(tmp_path: Path):
 
 @pytest.mark.parametrize("last", [80, 85])
 def test_the_boundary_at_or_past_the_horizon_is_always_saved(tmp_path: Path, last: int):
-    with Run(tmp_path / "x", config=CONFIG, horizon="total", every=Every()) as run:
+    with Run(tmp_path / "x", config=CONFIG, horizon="total", every=Every(), background=False) as run:
         run.restore(x=0)
         assert run.horizon == 80
         run.boundary(env_steps=79, x=1)
@@ -308,8 +311,20 @@ def test_a_horizon_may_be_a_number(tmp_path: Path):
     assert step_name(20) in states(tmp_path / "x")
 
 
+def test_a_horizon_that_is_a_number_is_part_of_the_contract(tmp_path: Path):
+    with Run(tmp_path / "x", horizon=20) as run:
+        run.restore(x=0)
+
+    with pytest.raises(ContractError, match=r"horizon\.env_steps: 20 in the run, 30 here\."):
+        Run(tmp_path / "x", horizon=30).restore(x=0)
+    with pytest.raises(ContractError, match=r"horizon\.env_steps: 20 in the run, nothing here\."):
+        Run(tmp_path / "x").restore(x=0)
+    with Run(tmp_path / "x", horizon=20) as run:
+        run.restore(x=0)
+
+
 def test_a_value_forgotten_is_refused_and_the_boundary_can_be_repeated(tmp_path: Path):
-    with Run(tmp_path / "x", every=Every(updates=1)) as run:
+    with Run(tmp_path / "x", every=Every(updates=1), background=False) as run:
         run.restore(learner=Learner(), a=1, b=2)
 
         with pytest.raises(ForgottenValueError) as caught:
@@ -391,7 +406,7 @@ def test_counters_are_integers(tmp_path: Path, steps: Any):
 
 
 def test_metrics_make_rows_and_a_malformed_one_stops_the_boundary(tmp_path: Path):
-    with Run(tmp_path / "x", every=Every(updates=1)) as run:
+    with Run(tmp_path / "x", every=Every(updates=1), background=False) as run:
         run.restore(x=1)
         run.boundary(env_steps=10, x=1, metrics={"return": np.float32(0.5), "best": None})
         run.boundary(env_steps=20, x=1)
@@ -403,7 +418,7 @@ def test_metrics_make_rows_and_a_malformed_one_stops_the_boundary(tmp_path: Path
 
 
 def test_a_commit_that_fails_is_told_and_the_next_one_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    training = Training(tmp_path / "x").restore().go(2)
+    training = Training(tmp_path / "x", background=False).restore().go(2)
     before = states(tmp_path / "x")
 
     def full(self: FileSystem, path: Path) -> None:
@@ -419,6 +434,39 @@ def test_a_commit_that_fails_is_told_and_the_next_one_works(tmp_path: Path, monk
 
     training.go(1).stop()
     assert list(states(tmp_path / "x"))[-1] == step_name(40)
+
+
+def wait_for_writer(training: "Training") -> None:
+    """Until the commit in flight is done, whether or not it failed; its error stays to be raised."""
+    job = training.run._opened("test").committer._writer._job
+    if job is not None:
+        job.exception()
+
+
+@pytest.mark.parametrize("where", ["boundary", "finish", "close"])
+def test_a_commit_that_fails_in_the_background_is_told_afterwards(
+    tmp_path: Path, straight: Path, monkeypatch: pytest.MonkeyPatch, where: str
+):
+    """At the next boundary once it has failed, or where the run waits; a later boundary is saved again."""
+    training = Training(tmp_path / "x").restore().go(2)
+    wait_for_writer(training)
+    before = states(tmp_path / "x")
+
+    def full(self: FileSystem, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSystem, "sync_file", full)
+        training.go(1)
+        wait_for_writer(training)
+    message = r"^checkpoint step_0000000030 was not committed: .*No space left"
+    with pytest.raises(CommitError, match=message):
+        {"boundary": training.boundary, "finish": training.run.finish, "close": training.run.close}[where]()
+
+    assert states(tmp_path / "x") == before
+    training.stop()
+    Training(tmp_path / "x").restore().go(6).stop()
+    assert states(tmp_path / "x") == states(straight)
 
 
 # Finish.
@@ -504,6 +552,8 @@ def test_restoring_twice_is_refused(tmp_path: Path):
         run.restore(x=1)
         with pytest.raises(UsageError, match=r"^restore: this Run was restored already; make a new Run to go back\.$"):
             run.restore(x=1)
+    with pytest.raises(UsageError, match=r"^restore: this Run was restored already"):
+        run.restore(x=1)
 
 
 @pytest.mark.parametrize("name", ["updates", "metrics", "process_rng"])
@@ -683,7 +733,7 @@ def test_a_damaged_newest_checkpoint_is_stepped_over_moved_and_told_and_the_run_
     assert training.run.boundary_number == 3
     assert names(directory / "damaged") == [step_name(40)]
     (stepped,) = [notice for notice in training.run.notices if "stepped back" in notice]
-    problem = "step_0000000040/learner: learner/state/weights: bytes"
+    problem = "step_0000000040/learner.safetensors: learner/state/weights: bytes"
     assert stepped.startswith(f"stepped back over a damaged checkpoint: {problem}")
     assert stepped.endswith(f"It was moved to {directory / 'damaged' / step_name(40)}.")
     assert len(rows(directory)) == 3
@@ -801,10 +851,48 @@ def test_the_lineage_tells_what_happened(tmp_path: Path):
     assert history[3]["digest"] == manifests[1][1]
 
 
+def test_the_lineage_tells_what_retention_removed(tmp_path: Path):
+    training = Training(tmp_path / "x", keep=Keep(last=2)).restore().go(3)
+    training.run.finish()
+
+    history = read_lineage(tmp_path / "x" / "lineage.jsonl")
+    assert [(event["event"], event.get("checkpoint", event.get("checkpoints"))) for event in history] == [
+        ("started", None),
+        ("committed", step_name(0)),
+        ("committed", step_name(10)),
+        ("committed", step_name(20)),
+        ("removed", [step_name(0)]),
+        ("committed", step_name(30)),
+        ("removed", [step_name(10)]),
+        ("finished", step_name(30)),
+    ]
+    assert states_names(tmp_path / "x") == [step_name(20), step_name(30)]
+
+
+def test_a_hook_that_fails_is_told_in_the_lineage_and_the_run_goes_on(tmp_path: Path, straight: Path):
+    seen: list[str] = []
+
+    def upload(committed: Path) -> None:
+        seen.append(committed.name)
+        assert (committed / "MANIFEST.json").exists()
+        if len(seen) == 2:
+            raise ZeroDivisionError("no network")
+
+    training = Training(tmp_path / "x", after_commit=upload).restore().go(8)
+    training.run.finish()
+
+    assert seen == [step_name(10 * boundary) for boundary in range(9)]
+    failed = [event for event in read_lineage(tmp_path / "x" / "lineage.jsonl") if "failed" in event["event"]]
+    assert [(event["event"], event["checkpoint"], event["problem"]) for event in failed] == [
+        ("after_commit_failed", step_name(10), "ZeroDivisionError: no network")
+    ]
+    assert states(tmp_path / "x") == states(straight)
+
+
 def test_changed_arithmetic_is_told_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(run_module, "arithmetic", lambda: {"numpy": "1.0"})
+    monkeypatch.setattr(committer_module, "arithmetic", lambda: {"numpy": "1.0"})
     Training(tmp_path / "x").restore().stop()
-    monkeypatch.setattr(run_module, "arithmetic", lambda: {"numpy": "2.0"})
+    monkeypatch.setattr(opening_module, "arithmetic", lambda: {"numpy": "2.0"})
 
     training = Training(tmp_path / "x").restore()
 

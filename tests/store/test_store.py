@@ -3,7 +3,6 @@
 `StoreTests` is abstract: a subclass whose name begins with `Test` and that gives a `store` fixture runs all of it.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -106,20 +105,29 @@ class StoreTests:
         assert store.read("a", "x").tobytes() == b"abcde" + array.tobytes()
         assert store.files("a") == {"x": 11}
 
-    def test_pieces_are_taken_one_after_the_other_and_not_kept(self, store: Store):
-        """The writer hashes and reuses its buffer, so a store must be done with a piece before it asks for the next."""
-
-        def reusing() -> Iterator[bytearray]:
-            buffer = bytearray(4)
-            for letter in b"abc":
-                buffer[:] = bytes([letter]) * 4
-                yield buffer
+    def test_pieces_may_change_once_the_write_has_returned(self, store: Store):
+        """They are gathered, so none may change before; afterwards the writer reuses its memory, before the commit."""
+        buffers = [bytearray(bytes([letter]) * 4) for letter in b"abc"]
 
         with store.stage("a") as staging:
-            staging.write("x", reusing())
+            staging.write("x", iter(buffers))
+            for buffer in buffers:
+                buffer[:] = b"zzzz"
+            staging.write("y", iter(buffers))
             staging.commit()
 
         assert store.read("a", "x").tobytes() == b"aaaabbbbcccc"
+        assert store.read("a", "y").tobytes() == b"zzzzzzzzzzzz"
+
+    def test_many_pieces_of_any_size_come_out_in_order(self, store: Store):
+        """More pieces than one call of the system takes, and pieces that fill a call's batch alone."""
+        pieces = [bytes([at % 251]) * (at % 7) for at in range(3_000)] + [b"x" * (3 << 20), b"y", b"z" * (1 << 20)]
+
+        with store.stage("a") as staging:
+            staging.write("x", iter(pieces))
+            staging.commit()
+
+        assert store.read("a", "x").tobytes() == b"".join(pieces)
 
     def test_a_file_is_written_once(self, store: Store):
         with store.stage("a") as staging:

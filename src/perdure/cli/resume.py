@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.targets import horizon_of
-from perdure.cli.training import cadence, require_trainer, watch
+from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, watch
 from perdure.errors import UsageError
 from perdure.runs.begin import decide
 from perdure.runs.directory import RunDirectory, open_directory
 from perdure.runs.loading import newest_intact
 from perdure.runs.lock import acquire
 from perdure.runs.record import RunRecord, read_record
+from perdure.runs.retention import Keep
 
 if TYPE_CHECKING:
     from perdure.cli.progress import Progress
@@ -25,15 +26,22 @@ if TYPE_CHECKING:
 NOTE = """\
 A run of `perdure train` goes on in this process. For a script's run the recorded command is printed and executed where
 it was launched (never if another user could have written it); a command after `--` takes its place and is executed
-here. Either way it must resume: PERDURE_MODE=resume makes a script fail when there is nothing to resume.
+here. Either way it must resume: PERDURE_MODE=resume makes a script fail when there is nothing to resume. How many
+checkpoints a script's run keeps is the script's own affair.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments; main splits off what stands after `--`."""
-    parser.usage = "perdure resume DIR [-- CMD ...]"
+    parser.usage = "perdure resume DIR [--keep-last N] [-- CMD ...]"
     parser.epilog = NOTE
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
+    parser.add_argument(
+        "--keep-last",
+        metavar="N",
+        type=int,
+        help="of a run of `perdure train`: how many of the newest checkpoints stay (default: as launched; 0: all)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,21 +56,26 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("resume: no command after `--`.")
     directory = open_directory(arguments.directory)
     record = read_record(directory.record)
+    keep = retention(
+        arguments.keep_last if arguments.keep_last is not None else record.launch.get("keep_last", KEEP_LAST)
+    )
     decide(directory, "resume")
     found = newest_intact(directory.store(), str(directory.path), record.run_id)
     env_steps, horizon = found.opened.manifest.env_steps, horizon_of(record)
     if horizon is not None and env_steps >= horizon:
         print(f"{directory.path}: finished already, at {env_steps:,} of {horizon:,} steps ({found.opened.name}).")
         return ExitCode.DONE
-    return _go_on(directory, record, arguments.command)
+    if arguments.keep_last is not None and (arguments.command or record.launch.get("kind") == "script"):
+        raise UsageError("--keep-last is for runs of `perdure train`; a script says itself what it keeps.")
+    return _go_on(directory, record, arguments.command, keep)
 
 
-def _go_on(directory: RunDirectory, record: RunRecord, command: Sequence[str] | None) -> int:
+def _go_on(directory: RunDirectory, record: RunRecord, command: Sequence[str] | None, keep: Keep | None) -> int:
     if command is not None:
         _execute(directory, command, Path.cwd())
     match record.launch:
         case {"kind": "trainer", "name": "ppo", "config": dict()}:
-            return _resume_ppo(directory, record)
+            return _resume_ppo(directory, record, keep)
         case {"kind": "trainer", "name": name}:
             raise UsageError(f"{directory.path}: launched by the trainer {name!r}; this perdure has: ppo.")
         case {"kind": "script", "argv": [str(), *_] as argv, "cwd": str(cwd)}:
@@ -71,7 +84,7 @@ def _go_on(directory: RunDirectory, record: RunRecord, command: Sequence[str] | 
     raise UsageError(f"{directory.path}: its record does not tell how it was launched. {_ask_for_command(directory)}")
 
 
-def _resume_ppo(directory: RunDirectory, record: RunRecord) -> int:
+def _resume_ppo(directory: RunDirectory, record: RunRecord, keep: Keep | None) -> int:
     require_trainer()
     config: Mapping[str, Any] = record.launch["config"]
     _check_config(directory, config)
@@ -80,7 +93,7 @@ def _resume_ppo(directory: RunDirectory, record: RunRecord) -> int:
         from perdure.nnx import resume_ppo
 
         every = cadence(config["checkpoint_every_steps"])
-        return resume_ppo(record.launch, directory.path, checkpoint_every=every, log_fn=progress)
+        return resume_ppo(record.launch, directory.path, checkpoint_every=every, keep=keep, log_fn=progress)
 
     return watch(directory, config["ppo"]["total_steps"], launch)
 

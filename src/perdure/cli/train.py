@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perdure.cli.training import cadence, require_trainer, watch
+from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, watch
 from perdure.errors import UsageError
 from perdure.runs.directory import open_directory
 
@@ -30,6 +30,8 @@ class PPOCommand:
     """The training."""
     networks: "NetworkConfig"
     """The networks."""
+    keep_last: int
+    """How many checkpoints stay; 0: all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     require_trainer()
     command = parse_ppo(arguments.options)
+    keep = retention(command.keep_last)
     directory = open_directory(command.run)
     if directory.path.exists() and not directory.path.is_dir():
         raise UsageError(f"--run {directory.path}: a file stands there; a run is a directory.")
@@ -63,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             directory.path,
             networks=command.networks,
             checkpoint_every=cadence(command.config.checkpoint_every_steps),
+            keep=keep,
             log_fn=progress,
         )
 
@@ -89,6 +93,7 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         run: Path,
         seed: int = defaults.seed,
         checkpoint_every_steps: int = defaults.checkpoint_every_steps,
+        keep_last: int = KEEP_LAST,
         ppo: tyro.conf.OmitArgPrefixes[PPOConfig] = defaults.ppo,
         eval: EvalConfig = defaults.eval,
         networks: NetworkConfig = NetworkConfig(),  # noqa: B008 - a frozen value
@@ -100,11 +105,12 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
             run: The run's directory.
             seed: Seeds the environments, the sampling, the minibatches and the evaluations.
             checkpoint_every_steps: Env-steps between checkpoints; after ten minutes without one, one is saved anyway.
+            keep_last: How many of the newest checkpoints stay, pinned ones aside; 0 for all. Not remembered by the run.
             ppo: The algorithm.
             eval: Evaluation, which never touches the training.
             networks: The networks.
         """
-        return PPOCommand(env, run, TrainConfig(ppo, eval, seed, checkpoint_every_steps), networks)
+        return PPOCommand(env, run, TrainConfig(ppo, eval, seed, checkpoint_every_steps), networks, keep_last)
 
     try:
         return tyro.cli(command, args=list(words), prog="perdure train ppo")

@@ -12,11 +12,15 @@ from perdure.cli.progress import Progress
 from perdure.errors import UsageError
 from perdure.runs.cadence import Every
 from perdure.runs.directory import RunDirectory, newest_first
+from perdure.runs.retention import Keep
 
 if TYPE_CHECKING:
     from perdure.nnx import TrainResult
 
 MINUTES_BETWEEN_CHECKPOINTS = 10
+
+KEEP_LAST = 2
+"""Checkpoints that stay unless --keep-last says otherwise."""
 
 Launch = Callable[[Progress], "TrainResult"]
 """Trains to the end; calls what it is given once an iteration."""
@@ -25,6 +29,17 @@ Launch = Callable[[Progress], "TrainResult"]
 def cadence(checkpoint_every_steps: int) -> Every:
     """When the tool's trainers save: by steps, and by the clock in case steps are slow."""
     return Every(env_steps=checkpoint_every_steps, minutes=MINUTES_BETWEEN_CHECKPOINTS)
+
+
+def retention(keep_last: int) -> Keep | None:
+    """What --keep-last means: so many of the newest checkpoints stay, all of them for 0.
+
+    Raises:
+        UsageError: a negative number.
+    """
+    if keep_last < 0:
+        raise UsageError(f"--keep-last {keep_last}: how many checkpoints stay; 0 for all.")
+    return Keep(last=keep_last) if keep_last else None
 
 
 def watch(directory: RunDirectory, total_steps: int, launch: Launch) -> int:

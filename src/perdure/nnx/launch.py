@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from flax import nnx
 
-from perdure import Every, Run
+from perdure import Every, Keep, Run
 from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping
 from perdure.nnx.environment import Environment
 from perdure.nnx.networks.containers import Sequential
@@ -27,6 +27,8 @@ def launch_ppo(
     networks: NetworkConfig | None = None,
     mode: Mode = "auto",
     checkpoint_every: Every | None = None,
+    keep: Keep | None = Keep(last=2),  # noqa: B008 - a frozen value
+    background: bool = True,
     log_fn: LogFn | None = None,
 ) -> TrainResult:
     """Train an actor-critic of dense layers on a gymnax environment, in a run.
@@ -38,6 +40,8 @@ def launch_ppo(
         networks: The networks; their defaults if None.
         mode: `new` and `resume` insist on a fresh or an existing run, `auto` takes either.
         checkpoint_every: The cadence of checkpoints; every `config.checkpoint_every_steps` if None.
+        keep: Which checkpoints stay; all of them if None.
+        background: Whether a thread writes checkpoints while the training goes on.
         log_fn: As in `train_ppo`.
 
     Raises:
@@ -58,8 +62,10 @@ def launch_ppo(
         horizon="ppo.total_steps",
         free=FREE,
         every=checkpoint_every or Every(env_steps=config.checkpoint_every_steps),
-        launch={"kind": "trainer", "name": "ppo", "config": settings},
+        launch={"kind": "trainer", "name": "ppo", "config": settings, "keep_last": (keep.last or 1) if keep else 0},
         mode=mode,
+        keep=keep,
+        background=background,
     )
     with opened as run:
         return train_ppo(env, policy, config, log_fn=log_fn, run=run)
@@ -70,6 +76,8 @@ def resume_ppo(
     run_directory: str | Path,
     *,
     checkpoint_every: Every | None = None,
+    keep: Keep | Literal["recorded"] | None = "recorded",
+    background: bool = True,
     log_fn: LogFn | None = None,
 ) -> TrainResult:
     """Go on with a run that `launch_ppo` started.
@@ -78,6 +86,8 @@ def resume_ppo(
         record: The run's launch record.
         run_directory: The run's directory.
         checkpoint_every: As in `launch_ppo`; the cadence is no part of the record.
+        keep: As in `launch_ppo`; by default as the record says.
+        background: As in `launch_ppo`.
         log_fn: As in `train_ppo`.
 
     Raises:
@@ -97,8 +107,15 @@ def resume_ppo(
         run_directory=run_directory,
         mode="resume",
         checkpoint_every=checkpoint_every,
+        keep=_recorded_keep(record) if keep == "recorded" else keep,
+        background=background,
         log_fn=log_fn,
     )
+
+
+def _recorded_keep(record: Mapping[str, Any]) -> Keep | None:
+    last = record.get("keep_last", 2)
+    return Keep(last=last) if last else None
 
 
 def build(env_id: str, config: NetworkConfig, *, seed: int) -> tuple[Environment, StatefulModule]:

@@ -1,0 +1,481 @@
+"""Files that somebody made to do harm: only typed errors, bounded memory and time, and nothing is ever run.
+
+Digests guard against accidents, so here they are made to fit: a document with any content, intact by its own digest.
+"""
+
+import json
+import pickle
+import resource
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perdure
+from perdure.checkpoint.opening import open_checkpoint
+from perdure.checkpoint.save import About, save
+from perdure.errors import DamagedError, PerdureError
+from perdure.format import canonical
+from perdure.format.digests import digest_of
+from perdure.format.manifest import decode_manifest
+from perdure.format.nodes import StoredArray, decode_node
+from perdure.format.state_digest import component_digests, state_digest
+from perdure.format.tensors import empty_array
+from perdure.store.local import LocalStore
+from perdure.store.memory import MemoryStore
+from perdure.tree.leaves import Alias, Array, PRNGKey
+from perdure.tree.rows import Rows
+from perdure.tree.snapshot import Component, Snapshot
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+    | st.sampled_from(["weights.safetensors", "../x", "/etc/passwd", "float32", "<M8[s]", "xxh3_128:" + 32 * "0", "array"]),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=6), children, max_size=3),
+    max_leaves=6,
+)
+
+
+@cache
+def files() -> dict[str, bytes]:
+    """A checkpoint with every kind of node."""
+    components = {
+        "counts": Component("dict", {"n": 2**70, "x": -0.0, "b": b"\0", "c": 1j}, {"f": "fn g"}),
+        "keys": Component("dict", {"k": PRNGKey("threefry2x32", Array(np.arange(2, dtype=np.uint32)))}),
+        "replay": Component("x-ring", {"rows": Rows(3, 17, RING)}),
+        "shared": Component("dict", {"w": Alias(("weights", "kernel")), "l": [1, (2,)]}, made={("w",): "x-mine"}),
+        "weights": Component("dict", {"kernel": Array(np.asfortranarray(np.ones((3, 2)))), "b": Array(np.ones(2))}),
+    }
+    store = MemoryStore()
+    about = About(run_id="r", contract={"env": {"id": "x"}}, metrics={"offset": 0, "digest": digest_of(b"")}, scores={"r": 1.0})
+    save(store, "c", Snapshot(components, 1, 1, 1), about)
+    return store.entries["c"]
+
+
+def document() -> dict[str, Any]:
+    return json.loads(files()["MANIFEST.json"])
+
+
+def sealed(content: Any) -> bytes:
+    """A document with its digest made to fit."""
+    if not isinstance(content, dict):
+        return canonical.encode(content)
+    content = {name: value for name, value in content.items() if name != "digest"}
+    return canonical.encode({**content, "digest": digest_of(canonical.encode(content))})
+
+
+RING = {"obs": np.arange(40, dtype=np.float32).reshape(20, 2)}
+
+
+def forged(content: Any) -> bytes:
+    """The same with the digests of components and state made to fit as well, where they can be told at all."""
+    try:
+        digests: dict[tuple, str] = {}
+
+        def blank(path: tuple, stored: StoredArray) -> np.ndarray:
+            if stored.place.length > 1 << 20:
+                raise MemoryError
+            digests[path] = stored.place.digest
+            return empty_array(stored.dtype, stored.shape, stored.axes)
+
+        ring = Rows(3, 17, RING)
+        parts = content["components"]
+        trees = {name: decode_node(part["tree"], (name,), blank, lambda *_: ring) for name, part in parts.items()}
+        snapshot = Snapshot({name: Component("x", tree) for name, tree in sorted(trees.items())}, 0, 0, 0)
+        found = component_digests(snapshot, lambda path, _: digests[path])
+        parts = {name: {**part, "digest": found[name]} for name, part in parts.items()}
+        whole = state_digest(found, content["env_steps"], content["updates"], content["boundary"])
+        return sealed({**content, "components": parts, "state_digest": whole})
+    except (PerdureError, RecursionError, MemoryError, KeyError, TypeError, AttributeError, ValueError):
+        return sealed(content)
+
+
+def open_with(manifest: bytes) -> Any:
+    store = MemoryStore()
+    store.entries["c"] = {**files(), "MANIFEST.json": manifest}
+    return open_checkpoint(store, "c")
+
+
+def places(node: Any, path: tuple = ()) -> list[tuple]:
+    """Every place in a document."""
+    found = [path]
+    if isinstance(node, dict | list):
+        for step, child in node.items() if isinstance(node, dict) else enumerate(node):
+            found += places(child, (*path, step))
+    return found
+
+
+def put(node: Any, path: tuple, value: Any) -> Any:
+    """The document with another value at one place; `...` removes it."""
+    if not path:
+        return value
+    copy = dict(node) if isinstance(node, dict) else list(node)
+    if value is ... and len(path) == 1:
+        del copy[path[0]]
+    else:
+        copy[path[0]] = put(node[path[0]], path[1:], value) if len(path) > 1 else value
+    return copy
+
+
+PLACES = places(document())
+
+
+@st.composite
+def hostile_documents(draw: st.DrawFn) -> Any:
+    """The document with one to three places replaced, removed, doubled or exchanged."""
+    content = document()
+    for _ in range(draw(st.integers(1, 3))):
+        there = places(content)
+        at = draw(st.sampled_from(there))
+        kind = draw(st.sampled_from(["replace", "remove", "copy"]))
+        if kind == "replace":
+            content = put(content, at, draw(JSON))
+        elif kind == "remove" and at:
+            content = put(content, at, ...)
+        elif kind == "copy":
+            source = draw(st.sampled_from(there))
+            value = content
+            for step in source:
+                value = value[step]
+            content = put(content, at, value)
+    return content
+
+
+def check_hostile(content: Any) -> None:
+    try:
+        data = forged(content)
+    except (ValueError, RecursionError):
+        return
+    with TemporaryDirectory() as place:
+        checkpoint = Path(place) / "c"
+        checkpoint.mkdir()
+        for name, bytes_ in {**files(), "MANIFEST.json": data}.items():
+            (checkpoint / name).write_bytes(bytes_)
+        try:
+            assert perdure.read(checkpoint).keys() == content["components"].keys()
+        except PerdureError:
+            return
+
+
+@settings(max_examples=300, deadline=None)
+@given(hostile_documents())
+def test_a_forged_manifest_opens_or_is_refused_by_a_typed_error(content: Any) -> None:
+    check_hostile(content)
+
+
+@pytest.mark.slow
+@settings(max_examples=20_000, deadline=None)
+@given(hostile_documents())
+def test_a_forged_manifest_opens_or_is_refused_by_a_typed_error_more_examples(content: Any) -> None:
+    check_hostile(content)
+
+
+@settings(max_examples=200, deadline=None)
+@given(JSON | st.dictionaries(st.sampled_from(sorted(document())), JSON))
+def test_any_document_is_a_manifest_or_is_refused_by_a_typed_error(content: Any) -> None:
+    with pytest.raises(DamagedError):
+        decode_manifest(sealed(content))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_by_a_typed_error(data: bytes) -> None:
+    with pytest.raises(DamagedError):
+        decode_manifest(data)
+
+
+def tree_of(component: str, node: Any, **fields: Any) -> bytes:
+    """The manifest with another tree for one component."""
+    content = document()
+    content["components"][component]["tree"] = node
+    return forged({**content, **fields})
+
+
+def nested(depth: int, kind: str = "list") -> Any:
+    node: Any = 1
+    for _ in range(depth):
+        node = {kind: [["k", node]] if kind == "dict" else [node]}
+    return node
+
+
+def array(**fields: Any) -> dict[str, Any]:
+    """The entry of `weights/b`, changed."""
+    pairs = document()["components"]["weights"]["tree"]["dict"]
+    return {"array": {**dict(pairs)["b"]["array"], **fields}}
+
+
+HUGE = 2**61
+
+
+def alias_bomb() -> Any:
+    """Each level holds the one before it twice: 2**60 leaves, were they unfolded."""
+    pairs: list[Any] = [["0", {"list": [1, 1]}]]
+    pairs += [[str(n), {"list": [{"alias": ["counts", str(n - 1)]}] * 2}] for n in range(1, 60)]
+    return {"dict": pairs}
+
+
+def alias_chain() -> Any:
+    """Aliases whose paths lead through aliases: each step would have to be followed twice as often."""
+    pairs: list[Any] = [["0", {"list": [{"list": [1]}]}]]
+    for n in range(1, 60):
+        before = {"alias": ["counts", str(n - 1), 0]}
+        pairs.append([str(n), {"list": [before, before]}])
+    return {"dict": [*pairs, ["last", {"alias": ["counts", *(["59"] + [0] * 50)]}]]}
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "an array larger than its file": lambda: tree_of("weights", array(shape=[HUGE // 8], length=HUGE)),
+    "an array and a file larger than any memory": lambda: sealed(
+        put(
+            put(document(), ("components", "weights", "tree"), array(shape=[HUGE // 8], length=HUGE)),
+            ("files", "weights.safetensors", "size"),
+            HUGE + 1000,
+        )
+    ),
+    "an offset beyond the file": lambda: tree_of("weights", array(offset=HUGE)),
+    "a thousand arrays in one place": lambda: tree_of("weights", {"list": [array()] * 1000}),
+    "no bytes but many axes": lambda: tree_of("weights", array(shape=[0] + [HUGE] * 40, length=0)),
+    "too many axes": lambda: tree_of("weights", array(shape=[1] * 65, length=8)),
+    "an empty array of endless rows": lambda: tree_of("weights", array(shape=[HUGE, 0], length=0)),
+    "huge text items": lambda: tree_of("weights", array(dtype="<U500000000", shape=[0], length=0)),
+    "an object dtype": lambda: tree_of("weights", array(dtype="|O8")),
+    "a structured dtype": lambda: tree_of("weights", array(dtype="i4,i4")),
+    "nested lists, 199": lambda: tree_of("counts", nested(199)),
+    "nested lists, 300": lambda: tree_of("counts", nested(300)),
+    "nested lists, 400": lambda: tree_of("counts", nested(400)),
+    "nested dicts, 150": lambda: tree_of("counts", nested(150, "dict")),
+    "nested dicts, 240": lambda: tree_of("counts", nested(240, "dict")),
+    "nested beyond the reader's limit": lambda: b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+    "an alias of itself": lambda: tree_of("counts", {"alias": ["counts"]}),
+    "an alias loop": lambda: tree_of(
+        "counts", {"dict": [["a", {"alias": ["counts", "b"]}], ["b", {"alias": ["counts", "a"]}]]}
+    ),
+    "an alias of a part of itself": lambda: tree_of("counts", {"list": [{"alias": ["counts", 0, 0]}]}),
+    "an alias of what stands around it": lambda: tree_of("counts", {"tuple": [{"alias": ["counts"]}]}),
+    "an alias of what stands later": lambda: tree_of("counts", {"alias": ["weights", "b"]}),
+    "an alias of nothing": lambda: tree_of("shared", {"alias": ["weights", "zzz"]}),
+    "an alias of no component": lambda: tree_of("shared", {"alias": ["zzz"]}),
+    "an alias of a number": lambda: tree_of("shared", {"alias": [0]}),
+    "an alias without a path": lambda: tree_of("shared", {"alias": []}),
+    "an alias bomb": lambda: tree_of("counts", alias_bomb()),
+    "a chain of aliases": lambda: tree_of("counts", alias_chain()),
+    "a number of a million digits": lambda: b'{"a":' + b"9" * 1_000_000 + b"}\n",
+    "an integer of thousands of digits": lambda: tree_of("counts", {"int": "0x" + "f" * 3_500}),
+    "a float beyond all floats": lambda: b'{"a":1e999}\n',
+    "a negative size": lambda: sealed(put(document(), ("files", "weights.safetensors", "size"), -1)),
+    "a score beyond all floats": lambda: sealed(put(document(), ("scores", "r"), 10**400)),
+    "a file above": lambda: sealed(put(document(), ("files", "../weights.safetensors"), {"size": 1, "digest": digest_of(b"")})),
+    "an absolute file": lambda: sealed(put(document(), ("files", "/etc/passwd"), {"size": 1, "digest": digest_of(b"")})),
+    "a file of no valid text": lambda: sealed(put(document(), ("files", "weights.\ud800"), {"size": 1, "digest": digest_of(b"")})),
+    "an array in a file above": lambda: tree_of("weights", array(file="../weights.safetensors")),
+    "an array in the manifest": lambda: tree_of("weights", array(file="MANIFEST.json", offset=0)),
+    "a component above": lambda: sealed(put(document(), ("components", "../x"), document()["components"]["counts"])),
+    "no component": lambda: sealed({**document(), "components": {}, "files": {}}),
+    "a ring of endless capacity": lambda: sealed(
+        put(document(), ("components", "replay", "tree", "dict", 0, 1, "rows", "capacity"), HUGE)
+    ),
+    "rows without end": lambda: sealed(
+        put(document(), ("components", "replay", "tree", "dict", 0, 1, "rows", "stop"), HUGE)
+    ),
+    "a segment without end": lambda: sealed(
+        put(document(), ("components", "replay", "tree", "dict", 0, 1, "rows", "segments", 0, "stop"), HUGE)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_manifest_costs_neither_memory_nor_time(what: str) -> None:
+    """A typed error (or a snapshot), in less memory than a few times the document, in a moment."""
+    data = HOSTILE[what]()
+    tracemalloc.start()
+    started = time.process_time()
+    try:
+        opened = open_with(data)
+    except PerdureError as error:
+        assert len(str(error)) < 2_000
+    else:
+        assert opened.snapshot.components
+    spent_s, (_, peak) = time.process_time() - started, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    if what != "a ring of endless capacity":
+        assert peak < 30 * len(data) + (4 << 20)
+    assert spent_s < 20  # no figure: an exponential walk would not end at all
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_checkpoint_on_disk_is_refused_by_every_verb(what: str, tmp_path: Path) -> None:
+    """`read` and `load`, which go on from an opened snapshot."""
+    checkpoint = tmp_path / "c"
+    checkpoint.mkdir()
+    for name, content in {**files(), "MANIFEST.json": HOSTILE[what]()}.items():
+        (checkpoint / name).write_bytes(content)
+
+    for verb in (
+        lambda: perdure.read(checkpoint),
+        lambda: perdure.load(checkpoint, counts={}),
+        lambda: perdure.load(checkpoint, only=["shared", "weights"], shared={}, weights={}),
+    ):
+        try:
+            verb()
+        except PerdureError:
+            continue
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+
+
+SPELLINGS: dict[str, Callable[[bytes], bytes]] = {
+    "a key twice": lambda data: data.replace(b'{"arithmetic":', b'{"arithmetic":{},"arithmetic":', 1),
+    "a key twice at the bottom": lambda data: data.replace(b'"dtype":', b'"dtype":"float32","dtype":', 1),
+    "spaces": lambda data: data.replace(b":", b": ", 1),
+    "no newline": lambda data: data.rstrip(b"\n"),
+    "two newlines": lambda data: data + b"\n",
+    "keys in another order": lambda data: json.dumps(
+        dict(reversed(json.loads(data).items())), separators=(",", ":")
+    ).encode()
+    + b"\n",
+    "a byte order mark": lambda data: b"\xef\xbb\xbf" + data,
+    "another encoding": lambda data: data.decode().encode("utf-16"),
+    "an escape that needs none": lambda data: data.replace(b'"counts"', b'"\\u0063ounts"', 1),
+    "NaN": lambda data: data.replace(b'"boundary":1', b'"boundary":NaN', 1),
+    "a number in another spelling": lambda data: data.replace(b'"boundary":1', b'"boundary":1.0', 1),
+    "a minus zero": lambda data: data.replace(b'"boundary":1', b'"boundary":-0', 1),
+    "invalid UTF-8": lambda data: data.replace(b'"counts"', b'"\xff\xfe"', 1),
+    "a comment": lambda data: b"//\n" + data,
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_another_spelling_of_the_same_document_is_refused(spelling: str) -> None:
+    data = files()["MANIFEST.json"]
+    other = SPELLINGS[spelling](data)
+    assert other != data
+
+    with pytest.raises(DamagedError, match=r"MANIFEST\.json"):
+        open_with(other)
+
+
+def on_disk(tmp_path: Path) -> tuple[LocalStore, Path]:
+    checkpoint = tmp_path / "checkpoints" / "c"
+    checkpoint.mkdir(parents=True)
+    for name, content in files().items():
+        (checkpoint / name).write_bytes(content)
+    return LocalStore(tmp_path / "checkpoints", tmp_path / "damaged"), checkpoint
+
+
+@pytest.mark.parametrize("file", ["MANIFEST.json", "weights.safetensors"])
+@pytest.mark.parametrize("kind", ["symlink to its double", "symlink to nowhere", "directory", "pipe", "socket"])
+def test_what_is_no_regular_file_is_no_file_of_a_checkpoint(tmp_path: Path, file: str, kind: str) -> None:
+    """Neither followed, nor waited for."""
+    store, checkpoint = on_disk(tmp_path)
+    path = checkpoint / file
+    path.rename(tmp_path / "double")
+    match kind:
+        case "symlink to its double":
+            path.symlink_to(tmp_path / "double")
+        case "symlink to nowhere":
+            path.symlink_to(tmp_path / "nowhere")
+        case "directory":
+            path.mkdir()
+        case "pipe":
+            import os
+
+            os.mkfifo(path)
+        case _:
+            import os
+            import stat
+
+            os.mknod(path, stat.S_IFSOCK | 0o600)
+
+    with pytest.raises(DamagedError, match=file.replace(".", r"\.")):
+        open_checkpoint(store, "c")
+
+
+def test_a_link_to_a_checkpoint_is_no_checkpoint_of_a_run(tmp_path: Path) -> None:
+    store, checkpoint = on_disk(tmp_path)
+    (tmp_path / "checkpoints" / "step_0000000007").symlink_to(checkpoint)
+
+    assert store.names() == ["c"]
+
+
+SPARSE = """
+import sys, resource
+from pathlib import Path
+import perdure
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+try:
+    perdure.read(Path(sys.argv[1]))
+except perdure.DamagedError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_only_looks_large_is_not_read(tmp_path: Path) -> None:
+    """A sparse file of 64 GiB under a limit of 3 GiB of memory, as tensor file and as manifest."""
+    _, checkpoint = on_disk(tmp_path)
+    for file, told in (("weights.safetensors", "were written, found"), ("MANIFEST.json", "more than any that perdure writes")):
+        with (checkpoint / file).open("r+b") as sparse:
+            sparse.truncate(64 << 30)
+        result = subprocess.run([sys.executable, "-c", SPARSE, str(checkpoint)], capture_output=True, text=True, check=False)
+        assert told in result.stdout, result.stderr
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] != 3 << 30
+
+
+class Payload:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple:
+        return (Path.touch, (self._marker,))
+
+
+def test_a_planted_pickle_never_runs(tmp_path: Path) -> None:
+    """In the place of each file of a run and beside them: read, load, resume and the tool refuse or ignore it."""
+    marker = tmp_path / "ran"
+    planted = pickle.dumps(Payload(marker))
+    pickle.loads(planted)
+    assert marker.exists()
+    marker.unlink()
+
+    def train(path: Path, until: int) -> None:
+        with perdure.Run(path, every=perdure.Every(updates=1), background=False) as run:
+            value = run.restore(value=np.zeros(3)).value
+            for step in range(run.env_steps + 1, until + 1):
+                run.boundary(env_steps=step, value=value + step, metrics={"x": step})
+
+    train(tmp_path / "first", 2)
+    inside = [path.relative_to(tmp_path / "first") for path in (tmp_path / "first").rglob("*") if path.is_file()]
+    beside = ["metadata.pkl", "checkpoints/x.pkl", "checkpoints/step_0000000002/data.pickle", "checkpoints/step_0000000009"]
+    for at, name in enumerate([*map(str, inside), *beside]):
+        import shutil
+
+        run = Path(shutil.copytree(tmp_path / "first", tmp_path / str(at)))
+        (run / name).write_bytes(planted)
+        for verb in ("show", "verify", "diff", "ls"):
+            from perdure.cli.main import main
+
+            main([verb, str(run), *([str(tmp_path / "first")] if verb == "diff" else [])])
+        for checkpoint in (run / "checkpoints").iterdir():
+            try:
+                perdure.read(checkpoint)
+            except PerdureError:
+                pass
+        try:
+            train(run, 3)
+        except PerdureError:
+            pass
+        assert not marker.exists(), name
