@@ -68,10 +68,10 @@ def test_a_launched_run_and_its_resume_keep_what_they_are_told(toys, tmp_path, k
     assert names == [f"step_{steps:010d}" for steps in left]
 
 
-def test_both_keep_two_by_default():
+def test_a_launch_keeps_two_by_default_and_a_resume_what_the_launch_kept():
     defaults = [inspect.signature(function).parameters for function in (launch_ppo, resume_ppo)]
 
-    assert [each["keep"].default for each in defaults] == [Keep(last=2)] * 2
+    assert [each["keep"].default for each in defaults] == [Keep(last=2), "recorded"]
     assert [each["background"].default for each in defaults] == [True] * 2
 
 
