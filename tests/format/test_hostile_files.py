@@ -4,13 +4,17 @@ Digests guard against accidents, so here they are made to fit: a document with a
 """
 
 import json
+import os
 import pickle
 import resource
+import shutil
+import stat
 import subprocess
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +28,7 @@ from hypothesis import strategies as st
 import perdure
 from perdure.checkpoint.opening import open_checkpoint
 from perdure.checkpoint.save import About, save
+from perdure.cli.main import main
 from perdure.errors import DamagedError, PerdureError
 from perdure.format import canonical
 from perdure.format.digests import digest_of
@@ -43,7 +48,9 @@ JSON = st.recursive(
     | st.integers(-(2**70), 2**70)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8)
-    | st.sampled_from(["weights.safetensors", "../x", "/etc/passwd", "float32", "<M8[s]", "xxh3_128:" + 32 * "0", "array"]),
+    | st.sampled_from(
+        ["weights.safetensors", "../x", "/etc/passwd", "float32", "<M8[s]", "xxh3_128:" + 32 * "0", "array"]
+    ),
     lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=6), children, max_size=3),
     max_leaves=6,
 )
@@ -60,7 +67,9 @@ def files() -> dict[str, bytes]:
         "weights": Component("dict", {"kernel": Array(np.asfortranarray(np.ones((3, 2)))), "b": Array(np.ones(2))}),
     }
     store = MemoryStore()
-    about = About(run_id="r", contract={"env": {"id": "x"}}, metrics={"offset": 0, "digest": digest_of(b"")}, scores={"r": 1.0})
+    about = About(
+        run_id="r", contract={"env": {"id": "x"}}, metrics={"offset": 0, "digest": digest_of(b"")}, scores={"r": 1.0}
+    )
     save(store, "c", Snapshot(components, 1, 1, 1), about)
     return store.entries["c"]
 
@@ -109,7 +118,7 @@ def open_with(manifest: bytes) -> Any:
     return open_checkpoint(store, "c")
 
 
-def places(node: Any, path: tuple = ()) -> list[tuple]:
+def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a document."""
     found = [path]
     if isinstance(node, dict | list):
@@ -118,15 +127,16 @@ def places(node: Any, path: tuple = ()) -> list[tuple]:
     return found
 
 
-def put(node: Any, path: tuple, value: Any) -> Any:
+def put(node: Any, path: tuple[Any, ...], value: Any) -> Any:
     """The document with another value at one place; `...` removes it."""
     if not path:
         return value
     copy = dict(node) if isinstance(node, dict) else list(node)
-    if value is ... and len(path) == 1:
-        del copy[path[0]]
+    first, *rest = path
+    if value is ... and not rest:
+        del copy[first]
     else:
-        copy[path[0]] = put(node[path[0]], path[1:], value) if len(path) > 1 else value
+        copy[first] = put(node[first], tuple(rest), value) if rest else value
     return copy
 
 
@@ -236,6 +246,17 @@ def alias_chain() -> Any:
     return {"dict": [*pairs, ["last", {"alias": ["counts", *(["59"] + [0] * 50)]}]]}
 
 
+def alias_maze() -> bytes:
+    """Each alias leads twice through the one before it: following it takes 2**50 steps."""
+    pairs: list[Any] = [["0", {"list": [0, {"alias": ["counts", "0"]}, {"alias": ["counts", "1"]}]}]]
+    for n in range(1, 50):
+        twice = {"alias": ["counts", str(n - 1), 1, 1, 2]}
+        pairs.append([str(n), {"list": [0, twice, {"alias": ["counts", str(n + 1)]}]}])
+    pairs.append(["50", {"list": [0, {"alias": ["counts", "49", 1, 1, 2]}]}])
+    # Sealed and no more: the digest of its state cannot be told in time either.
+    return sealed(put(document(), ("components", "counts", "tree"), {"dict": pairs}))
+
+
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "an array larger than its file": lambda: tree_of("weights", array(shape=[HUGE // 8], length=HUGE)),
     "an array and a file larger than any memory": lambda: sealed(
@@ -271,15 +292,22 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "an alias of a number": lambda: tree_of("shared", {"alias": [0]}),
     "an alias without a path": lambda: tree_of("shared", {"alias": []}),
     "an alias bomb": lambda: tree_of("counts", alias_bomb()),
+    "a maze of aliases": alias_maze,
     "a chain of aliases": lambda: tree_of("counts", alias_chain()),
     "a number of a million digits": lambda: b'{"a":' + b"9" * 1_000_000 + b"}\n",
     "an integer of thousands of digits": lambda: tree_of("counts", {"int": "0x" + "f" * 3_500}),
     "a float beyond all floats": lambda: b'{"a":1e999}\n',
     "a negative size": lambda: sealed(put(document(), ("files", "weights.safetensors", "size"), -1)),
     "a score beyond all floats": lambda: sealed(put(document(), ("scores", "r"), 10**400)),
-    "a file above": lambda: sealed(put(document(), ("files", "../weights.safetensors"), {"size": 1, "digest": digest_of(b"")})),
-    "an absolute file": lambda: sealed(put(document(), ("files", "/etc/passwd"), {"size": 1, "digest": digest_of(b"")})),
-    "a file of no valid text": lambda: sealed(put(document(), ("files", "weights.\ud800"), {"size": 1, "digest": digest_of(b"")})),
+    "a file above": lambda: sealed(
+        put(document(), ("files", "../weights.safetensors"), {"size": 1, "digest": digest_of(b"")})
+    ),
+    "an absolute file": lambda: sealed(
+        put(document(), ("files", "/etc/passwd"), {"size": 1, "digest": digest_of(b"")})
+    ),
+    "a file of no valid text": lambda: sealed(
+        put(document(), ("files", "weights.\ud800"), {"size": 1, "digest": digest_of(b"")})
+    ),
     "an array in a file above": lambda: tree_of("weights", array(file="../weights.safetensors")),
     "an array in the manifest": lambda: tree_of("weights", array(file="MANIFEST.json", offset=0)),
     "a component above": lambda: sealed(put(document(), ("components", "../x"), document()["components"]["counts"])),
@@ -302,18 +330,20 @@ def test_a_hostile_manifest_costs_neither_memory_nor_time(what: str) -> None:
     data = HOSTILE[what]()
     tracemalloc.start()
     started = time.process_time()
-    try:
-        opened = open_with(data)
-    except PerdureError as error:
-        assert len(str(error)) < 2_000
-    else:
-        assert opened.snapshot.components
+    with suppress(PerdureError):
+        assert open_with(data).snapshot.components
     spent_s, (_, peak) = time.process_time() - started, tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
     if what != "a ring of endless capacity":
         assert peak < 30 * len(data) + (4 << 20)
     assert spent_s < 20  # no figure: an exponential walk would not end at all
+
+
+def test_arrays_that_overlap_are_refused_before_their_memory_is_taken() -> None:
+    """Together they may take what the file holds, and no more."""
+    with pytest.raises(DamagedError, match=r"weights/\d+: lies outside of 'weights.safetensors'"):
+        open_with(HOSTILE["a thousand arrays in one place"]())
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -342,10 +372,9 @@ SPELLINGS: dict[str, Callable[[bytes], bytes]] = {
     "spaces": lambda data: data.replace(b":", b": ", 1),
     "no newline": lambda data: data.rstrip(b"\n"),
     "two newlines": lambda data: data + b"\n",
-    "keys in another order": lambda data: json.dumps(
-        dict(reversed(json.loads(data).items())), separators=(",", ":")
-    ).encode()
-    + b"\n",
+    "keys in another order": lambda data: (
+        json.dumps(dict(reversed(json.loads(data).items())), separators=(",", ":")).encode() + b"\n"
+    ),
     "a byte order mark": lambda data: b"\xef\xbb\xbf" + data,
     "another encoding": lambda data: data.decode().encode("utf-16"),
     "an escape that needs none": lambda data: data.replace(b'"counts"', b'"\\u0063ounts"', 1),
@@ -390,13 +419,8 @@ def test_what_is_no_regular_file_is_no_file_of_a_checkpoint(tmp_path: Path, file
         case "directory":
             path.mkdir()
         case "pipe":
-            import os
-
             os.mkfifo(path)
         case _:
-            import os
-            import stat
-
             os.mknod(path, stat.S_IFSOCK | 0o600)
 
     with pytest.raises(DamagedError, match=file.replace(".", r"\.")):
@@ -425,10 +449,15 @@ except perdure.DamagedError as error:
 def test_a_file_that_only_looks_large_is_not_read(tmp_path: Path) -> None:
     """A sparse file of 64 GiB under a limit of 3 GiB of memory, as tensor file and as manifest."""
     _, checkpoint = on_disk(tmp_path)
-    for file, told in (("weights.safetensors", "were written, found"), ("MANIFEST.json", "more than any that perdure writes")):
+    for file, told in (
+        ("weights.safetensors", "were written, found"),
+        ("MANIFEST.json", "more than any that perdure writes"),
+    ):
         with (checkpoint / file).open("r+b") as sparse:
             sparse.truncate(64 << 30)
-        result = subprocess.run([sys.executable, "-c", SPARSE, str(checkpoint)], capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            [sys.executable, "-c", SPARSE, str(checkpoint)], capture_output=True, text=True, check=False
+        )
         assert told in result.stdout, result.stderr
     assert resource.getrlimit(resource.RLIMIT_AS)[0] != 3 << 30
 
@@ -459,23 +488,20 @@ def test_a_planted_pickle_never_runs(tmp_path: Path) -> None:
 
     train(tmp_path / "first", 2)
     inside = [path.relative_to(tmp_path / "first") for path in (tmp_path / "first").rglob("*") if path.is_file()]
-    beside = ["metadata.pkl", "checkpoints/x.pkl", "checkpoints/step_0000000002/data.pickle", "checkpoints/step_0000000009"]
+    beside = [
+        "metadata.pkl",
+        "checkpoints/x.pkl",
+        "checkpoints/step_0000000002/data.pickle",
+        "checkpoints/step_0000000009",
+    ]
     for at, name in enumerate([*map(str, inside), *beside]):
-        import shutil
-
         run = Path(shutil.copytree(tmp_path / "first", tmp_path / str(at)))
         (run / name).write_bytes(planted)
         for verb in ("show", "verify", "diff", "ls"):
-            from perdure.cli.main import main
-
             main([verb, str(run), *([str(tmp_path / "first")] if verb == "diff" else [])])
         for checkpoint in (run / "checkpoints").iterdir():
-            try:
+            with suppress(PerdureError):
                 perdure.read(checkpoint)
-            except PerdureError:
-                pass
-        try:
+        with suppress(PerdureError):
             train(run, 3)
-        except PerdureError:
-            pass
         assert not marker.exists(), name

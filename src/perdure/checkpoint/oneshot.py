@@ -15,7 +15,7 @@ from perdure.checkpoint.restore import restore
 from perdure.checkpoint.save import About
 from perdure.checkpoint.save import save as save_snapshot
 from perdure.contract.arithmetic import arithmetic
-from perdure.errors import NoCheckpointError
+from perdure.errors import DamagedError, NoCheckpointError
 from perdure.store.local import LocalStore
 from perdure.tree.leaves import Alias, Array, PRNGKey, Tree
 from perdure.tree.rows import Rows
@@ -73,7 +73,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     snapshot = _open(path).snapshot
     walk = Walk(Resolver())
-    return {name: walk.rebuild_at(_without_keys(part.tree), name) for name, part in snapshot.components.items()}
+    try:
+        return {name: walk.rebuild_at(_without_keys(part.tree), name) for name, part in snapshot.components.items()}
+    except KeyError as error:  # nothing that perdure writes
+        raise DamagedError(f"{path}: something is shared with what stands later, or around it: {error}") from error
 
 
 def _without_keys(tree: Tree) -> Tree:
@@ -98,7 +101,12 @@ def _open(path: str | os.PathLike[str], only: Collection[str] | None = None) -> 
     store, name = _store_of(path)
     if not Path(path).expanduser().is_dir():
         raise NoCheckpointError(f"{path}: no such directory.")
-    return open_checkpoint(store, name, only=only)
+    try:
+        return open_checkpoint(store, name, only=only)
+    except DamagedError as error:
+        if not Path(path).expanduser().is_dir():
+            raise NoCheckpointError(f"{path}: was removed while it was read.") from error
+        raise
 
 
 def _store_of(path: str | os.PathLike[str]) -> tuple[LocalStore, str]:

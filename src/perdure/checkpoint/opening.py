@@ -8,13 +8,13 @@ import numpy as np
 
 from perdure.errors import DamagedError, UsageError
 from perdure.format.digests import Digest
-from perdure.format.manifest import FILE_NAME, MAX_BYTES, Manifest, decode_manifest, manifest_digest
+from perdure.format.manifest import FILE_NAME, MAX_BYTES, FileEntry, Manifest, decode_manifest, manifest_digest
 from perdure.format.nodes import Place, StoredArray, decode_made, decode_node
 from perdure.format.row_nodes import StoredRows
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.format.tensors import contiguous_bytes, empty_array
 from perdure.store.store import Store
-from perdure.tree.leaves import Alias, leaves
+from perdure.tree.leaves import Alias, children, leaves
 from perdure.tree.paths import Path, format_path
 from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Component, Snapshot
@@ -89,20 +89,23 @@ def _read(store: Store, name: str, file: str) -> np.ndarray:
 
 def _snapshot(store: Store, name: str, manifest: Manifest, only: Collection[str] | None) -> Snapshot:
     wanted = _wanted(name, manifest, only)
-    buffers = _Buffers(manifest)
+    buffers = _Buffers(_checked_files(store, name, manifest, wanted))
     components = {}
     for component in wanted:
         entry = manifest.components[component]
         try:
             tree = decode_node(entry.tree, (component,), buffers.allocate, buffers.allocate_rows)
             made = decode_made(entry.made, (component,))
-        except (DamagedError, RecursionError) as error:
-            raise DamagedError(f"{name}/{component}: {error}") from error
+        except (DamagedError, RecursionError, MemoryError, ValueError) as error:
+            raise DamagedError(f"{name}/{component}: {error or 'more memory than there is'}") from error
         components[component] = Component(entry.adapter, tree, entry.facts, entry.fidelity, entry.reason, made)
     buffers.fill(store, name)
     snapshot = Snapshot(components, manifest.env_steps, manifest.updates, manifest.boundary)
-    _check_aliases(snapshot)
-    _check_digests(name, manifest, snapshot, buffers.digests)
+    try:
+        _check_aliases(name, manifest, snapshot)
+        _check_digests(name, manifest, snapshot, buffers.digests)
+    except RecursionError as error:
+        raise DamagedError(f"{name}: nested too deeply") from error
     return snapshot
 
 
@@ -113,12 +116,39 @@ def _wanted(name: str, manifest: Manifest, only: Collection[str] | None) -> list
     return sorted(manifest.components if only is None else only)
 
 
-def _check_aliases(snapshot: Snapshot) -> None:
+def _checked_files(store: Store, name: str, manifest: Manifest, wanted: list[str]) -> dict[str, FileEntry]:
+    """The files of the wanted components, proven to have the sizes that were saved: nothing larger is allocated."""
+    found = _files(store, name)
+    files = {file: entry for file, entry in manifest.files.items() if file.partition(".")[0] in wanted}
+    for file, entry in sorted(files.items()):
+        if found.get(file) != entry.size:
+            size = "missing" if file not in found else f"{found[file]} bytes"
+            raise DamagedError(f"{name}/{file}: {entry.size} bytes were written, found {size}")
+    return files
+
+
+def _check_aliases(name: str, manifest: Manifest, snapshot: Snapshot) -> None:
     for component, part in snapshot.components.items():
         for path, leaf in leaves(part.tree, (component,)):
-            if isinstance(leaf, Alias) and leaf.path[0] not in snapshot.components:
-                message = f"{format_path(path)} is the same object as {format_path(leaf.path)}: read both components."
-                raise UsageError(message)
+            if not isinstance(leaf, Alias):
+                continue
+            claim = f"{format_path(path)} is the same object as {format_path(leaf.path)}"
+            if leaf.path[0] in manifest.components.keys() - snapshot.components.keys():
+                raise UsageError(f"{claim}: read both components.")
+            if not _is_original(snapshot, leaf.path):
+                raise DamagedError(f"{name}: {claim}, where no object of its own stands")
+
+
+def _is_original(snapshot: Snapshot, path: Path) -> bool:
+    """Whether something stands at `path` that no alias leads to: what is shared is stored at its first place."""
+    part = snapshot.components.get(str(path[0]))
+    node = None if part is None or path[0] != str(path[0]) else part.tree
+    for step in path[1:]:
+        below = dict(children(node))
+        if step not in below:
+            return False
+        node = below[step]
+    return part is not None and not isinstance(node, Alias)
 
 
 _Tile = tuple[Place, Path, list[memoryview]]
@@ -132,20 +162,18 @@ def _row_buffers(rows: Rows, name: str, start: int, stop: int) -> list[memoryvie
 class _Buffers:
     """Memory for every array, filled file by file and compared with the digests that were saved."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        self._files = manifest.files
+    def __init__(self, files: Mapping[str, FileEntry]) -> None:
+        self._files = files
+        self._left = {file: entry.size for file, entry in files.items()}
         self._arrays: dict[str, list[_Tile]] = {}
         self.digests: dict[Path, str] = {}
 
     def allocate(self, path: Path, stored: StoredArray) -> np.ndarray:
         """Memory for one array; never more than the file holds."""
-        place = stored.place
-        file = self._files.get(place.file)
-        if file is None or place.offset + place.length > file.size:
-            raise DamagedError(f"{format_path(path)}: lies outside of {place.file[:80]!r}")
+        self._take(stored.place, path)
         array = empty_array(stored.dtype, stored.shape, stored.axes)
-        self._add(place, path, [contiguous_bytes(array)])
-        self.digests[path] = place.digest
+        self._arrays.setdefault(stored.place.file, []).append((stored.place, path, [contiguous_bytes(array)]))
+        self.digests[path] = stored.place.digest
         return array
 
     def allocate_rows(self, path: Path, stored: StoredRows) -> Rows:
@@ -161,25 +189,23 @@ class _Buffers:
                 offset = column.offset
                 for (start, stop), digest in zip(segment.parts, column.digests, strict=True):
                     place = Place(segment.file, offset, (stop - start) * row_bytes[name], digest)
+                    self._take(place, path)
                     buffers = _row_buffers(rows, name, start, stop) if start >= segment.used_from else []
-                    self._add(place, path, buffers or [memoryview(bytearray(place.length))])
+                    tile = (place, path, buffers or [memoryview(bytearray(place.length))])
+                    self._arrays.setdefault(place.file, []).append(tile)
                     offset += place.length
         return rows
 
-    def _add(self, place: Place, path: Path, buffers: list[memoryview]) -> None:
+    def _take(self, place: Place, path: Path) -> None:
+        """Arrays do not overlap: together they take no more memory than the file has bytes."""
         file = self._files.get(place.file)
-        if file is None or place.offset + place.length > file.size:
+        if file is None or place.offset + place.length > file.size or place.length > self._left[place.file]:
             raise DamagedError(f"{format_path(path)}: lies outside of {place.file[:80]!r}")
-        self._arrays.setdefault(place.file, []).append((place, path, buffers))
+        self._left[place.file] -= place.length
 
     def fill(self, store: Store, name: str) -> None:
         """Reads every file that holds an array and proves every byte of it."""
-        sizes = _files(store, name)
         for file, arrays in self._arrays.items():
-            entry = self._files[file]
-            if sizes.get(file) != entry.size:
-                found = "missing" if file not in sizes else f"{sizes[file]} bytes"
-                raise DamagedError(f"{name}/{file}: {entry.size} bytes were written, found {found}")
             self._fill_file(store, name, file, sorted(arrays, key=lambda array: (array[0].offset, array[0].length)))
 
     def _fill_file(self, store: Store, name: str, file: str, arrays: list[_Tile]) -> None:

@@ -1,14 +1,18 @@
 """The background writer: one save in flight beside the training loop."""
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+
+_log = logging.getLogger("perdure")
 
 
 class BackgroundWriter:
     """Runs one job at a time in a thread of its own.
 
     The interpreter's exit waits for the thread, so a script that ends without `finish` still commits what it handed
-    over. An error of a job is raised by the next call, once.
+    over. An error of a job is logged at once, for the script may end without another call, and raised by the next call,
+    once.
     """
 
     def __init__(self) -> None:
@@ -28,7 +32,7 @@ class BackgroundWriter:
             BaseException: what the job before this one raised; this one is not begun.
         """
         self.wait()
-        self._job = self._thread.submit(job)
+        self._job = self._thread.submit(_run, job)
 
     def raise_error(self) -> None:
         """Raises what a finished job raised, without waiting for one in flight."""
@@ -52,3 +56,11 @@ class BackgroundWriter:
     def close(self) -> None:
         """Ends the thread, after the job in flight."""
         self._thread.shutdown()
+
+
+def _run(job: Callable[[], object]) -> None:
+    try:
+        job()
+    except BaseException as error:
+        _log.error("a checkpoint failed in the background: %s", error)
+        raise

@@ -85,6 +85,10 @@ class LocalStore:
         """See `Store.remove_leftovers`."""
         there = self._filesystem.list_directory(self._directory)
         leftovers = [name for name in there if name.startswith((STAGING_PREFIX, REMOVED_PREFIX))]
+        if self._filesystem.is_directory(self._directory):
+            # A killed writer may have renamed and not synced. From here on its entry stays; and what is unlinked below
+            # cannot come back under a final name without these files.
+            self._filesystem.sync_directory(self._directory)
         for name in leftovers:
             self._filesystem.remove_tree(self._directory / name)
         return leftovers
@@ -101,13 +105,17 @@ class LocalStaging:
         self._syncs: list[Future[None]] = []
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="perdure-sync")
         self._committed = False
+        self._stays_whole = False
         filesystem.make_new_directory(self._directory)
 
     def write(self, file: str, pieces: Iterable[Bytes]) -> None:
         """See `Staging.write`. A thread waits for the disk while the next file is written."""
         path = self._directory / file
         self._filesystem.write_file(path, pieces)
-        self._syncs.append(self._threads.submit(self._filesystem.sync_file, path))
+        try:
+            self._syncs.append(self._threads.submit(self._filesystem.sync_file, path))
+        except RuntimeError:  # the interpreter is ending and starts no thread any more; this one it waits for
+            self._filesystem.sync_file(path)
 
     def reuse(self, file: str, entry: str) -> None:
         """See `Staging.reuse`: a hard link, or a copy where there are none."""
@@ -129,6 +137,7 @@ class LocalStaging:
             self._filesystem.sync_directory(self._parent)
         except OSError:
             self._filesystem.rename(self._target, self._directory)  # taken back: nobody may rely on it
+            self._stays_whole = True  # for after a power loss it may stand under its final name all the same
             raise
         self._committed = True
 
@@ -140,7 +149,7 @@ class LocalStaging:
     ) -> None:
         """See `Staging.__exit__`."""
         self._threads.shutdown()
-        if not self._committed:
+        if not self._committed and not self._stays_whole:
             # What cannot be removed now is a leftover, which the next holder of the lock removes and reports.
             with suppress(OSError):
                 self._filesystem.remove_tree(self._directory)

@@ -118,8 +118,8 @@ class Fault:
 class FaultyFileSystem(FileSystem):
     """A file system over another one, on which one call fails.
 
-    The call that fails changes nothing, but for `write_file`: it leaves a part of the file behind (a short write), and
-    `remove_tree`, which leaves the directory without its first entry.
+    The call that fails changes nothing, but for `write_file`: it leaves a part of the file behind (a short write). A
+    process that is killed is a lasting fault: its last call fails, and nothing that it would do to clean up happens.
     """
 
     def __init__(self, inner: FileSystem, fault: Fault) -> None:
@@ -197,14 +197,8 @@ class FaultyFileSystem(FileSystem):
 
     def remove_tree(self, path: Path) -> None:
         """See `FileSystem`."""
-        error = self._fault.take("remove_tree")
-        if error is None:
-            self._inner.remove_tree(path)
-            return
-        below = self._inner.list_directory(path)
-        if below and self._inner.is_directory(path / below[0]):
-            self._inner.remove_tree(path / below[0])
-        raise error
+        self._fault.meet("remove_tree")
+        self._inner.remove_tree(path)
 
 
 class FaultyStore:

@@ -55,6 +55,16 @@ class Operation:
         return replace(self, data=self.data[: len(self.data) // 2])
 
 
+def _flipped(operation: Operation, node: int, at: int) -> Operation:
+    """The operation, if it wrote byte `at` of the file `node` with the lowest bit the other way round."""
+    place = at - operation.offset
+    if operation.kind != "write" or operation.node != node or not 0 <= place < len(operation.data):
+        return operation
+    data = bytearray(operation.data)
+    data[place] ^= 1
+    return replace(operation, data=bytes(data))
+
+
 @dataclass
 class _Nodes:
     """Files and directories by number."""
@@ -116,6 +126,23 @@ class SimulatedDisk(FileSystem):
     def contents(self) -> dict[str, bytes | None]:
         """All that can be reached from the root: path -> bytes of a file, None for a directory."""
         return dict(self._below(0, PurePosixPath("/")))
+
+    def damage(self, path: Path, at: int = 0) -> None:
+        """Flips a bit of byte `at` of a file, as a failing disk does: durable at once, and no operation.
+
+        Raises:
+            IndexError: the file is shorter.
+        """
+        with self._lock:
+            node = self._find(path)
+            if not 0 <= at < len(self._content(node)):
+                raise IndexError(f"{path} has no byte {at}")
+            for nodes in (self._now, self._base):
+                data = bytearray(nodes.files.get(node, b""))
+                if at < len(data):
+                    data[at] ^= 1
+                    nodes.files[node] = bytes(data)
+            self.operations = [_flipped(operation, node, at) for operation in self.operations]
 
     def _below(self, node: int, path: PurePosixPath) -> Iterator[tuple[str, bytes | None]]:
         for name, child in self._now.directories.get(node, {}).items():
