@@ -383,13 +383,15 @@ def test_a_container_that_contains_itself_is_refused(trip, kind: str, path: str)
         trip.component(contains_itself(kind))
 
 
-def test_a_dataclass_keeps_what_is_no_field_from_the_target(trip):
-    target = Plain(0)
-    target.cache = "the target's"  # pyright: ignore[reportAttributeAccessIssue]
+def test_a_dataclass_that_holds_more_than_its_fields_is_refused(trip):
+    """What stands beside the fields would be lost in silence."""
+    obj = Plain(0)
+    obj.counter = 3  # pyright: ignore[reportAttributeAccessIssue]
 
-    back = trip.restored(Plain(1), target)
-
-    assert (back.x, back.cache) == (1, "the target's")
+    with pytest.raises(
+        CaptureError, match=r"^c: a Plain is a dataclass, but it holds \['counter'\] beside its fields\."
+    ):
+        trip.tree(obj)
 
 
 def test_a_dataclass_that_speaks_for_itself_is_asked(trip):

@@ -158,13 +158,22 @@ def test_a_registered_dataclass_comes_back(trip):
     assert (type(back), back.x.tolist(), back.tag) == (Registered, [1, 1], "b")
 
 
-def test_a_custom_node_is_stored_by_its_keys_and_keeps_the_target_s_static_data(trip):
-    saved = WithKeys(jnp.ones(2), {"x": 3}, "saved")
+def test_a_custom_node_is_stored_by_its_keys(trip):
+    saved = WithKeys(jnp.ones(2), {"x": 3}, "same")
     assert list(trip.tree(saved)) == ["left", "right"]
 
-    back = trip.restored(saved, WithKeys(jnp.zeros(2), {"x": 0}, "target"))
+    back = trip.restored(saved, WithKeys(jnp.zeros(2), {"x": 0}, "same"))
 
-    assert (type(back), back.left.tolist(), back.right, back.tag) == (WithKeys, [1, 1], {"x": 3}, "target")
+    assert (type(back), back.left.tolist(), back.right, back.tag) == (WithKeys, [1, 1], {"x": 3}, "same")
+
+
+def test_other_static_data_of_a_custom_node_is_a_finding(trip):
+    """A class may count in what it keeps beside its children; a reset there must not pass in silence."""
+    saved, target = WithKeys(jnp.ones(2), 3, "saved"), WithKeys(jnp.zeros(2), 0, "target")
+
+    [(place, here, there)] = trip.findings(saved, target)
+
+    assert (place, "'saved'" in here, "'target'" in there) == ("c", True, True)
 
 
 @pytest.mark.parametrize("kind", [WithoutKeys, SameKeys])

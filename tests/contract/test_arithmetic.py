@@ -26,9 +26,7 @@ def test_a_library_counts_once_it_is_loaded(monkeypatch):
 
 
 def test_changes_are_told_in_words():
-    assert changes({"numpy": "1", "jax": "2", "same": "x"}, {"numpy": "2", "torch": "3", "same": "x"}) == [
-        "jax: 2 then, not loaded now",
-        "numpy: 1 then, 2 now",
-        "torch: not loaded then, 3 now",
-    ]
+    saved = {"numpy": "1", "jax": "2", "same": "x", "XLA_FLAGS": "--a"}
+    now = {"numpy": "2", "torch": "3", "same": "x", "XLA_FLAGS": ""}
+    assert changes(saved, now) == ["XLA_FLAGS: --a then, not set now", "numpy: 1 then, 2 now"]
     assert changes({"a": "1"}, {"a": "1"}) == []

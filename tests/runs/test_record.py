@@ -36,12 +36,13 @@ def test_ids_are_random_and_independent_of_every_seed():
 
 
 def test_without_a_launch_the_script_s_own_command_line_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+    started_in = str(Path.cwd())
+    monkeypatch.chdir(tmp_path)  # a script may change its directory before it opens a run
     monkeypatch.setattr(sys, "orig_argv", ["python3", "train.py", "--lr", "0.1"])
 
     launch = new_record(None, {}, {}).launch
 
-    assert launch == {"kind": "script", "argv": [sys.executable, "train.py", "--lr", "0.1"], "cwd": str(tmp_path)}
+    assert launch == {"kind": "script", "argv": [sys.executable, "train.py", "--lr", "0.1"], "cwd": started_in}
 
 
 def test_writing_leaves_no_temporary_file(tmp_path: Path):

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from collections import OrderedDict as PythonOrderedDict
 from collections import deque
+from functools import cached_property
 from typing import Any
 
 from perdure.adapters.adapter import ExactAdapter, Kind
@@ -163,13 +164,44 @@ class Deque(Container):
         return obj if unchanged else deque(items, tree["maxlen"])
 
 
+def rebuild_deque(tree: Tree, walk: Walk) -> Any:
+    """A deque without a target."""
+    return deque(walk.rebuild_at(tree[ITEMS], ITEMS), tree["maxlen"])
+
+
+def rebuild_ordered_dict(tree: Tree, walk: Walk) -> Any:
+    """An ordered dict without a target."""
+    return PythonOrderedDict((key, walk.rebuild_at(child, key)) for key, child in tree.items())
+
+
+class BoundMethod(Container):
+    """Methods: the function is a fact, the object it is bound to is state."""
+
+    id = "bound-method"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The object's tree."""
+        walk.fact(f"method {obj.__func__.__qualname__}")
+        return {"self": walk.capture(obj.__self__, "self")}
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The object's findings."""
+        return self.check_children({"self": obj.__self__}, tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """The same method of the restored object."""
+        restored = self.restore_children({"self": obj.__self__}, tree, walk)["self"]
+        return obj if restored is obj.__self__ else obj.__func__.__get__(restored)
+
+
 class NamedTuple(Container):
     """Named tuples, stored by field name; their type comes from the target."""
 
     id = "named-tuple"
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """A dict of the fields' trees."""
+        """A dict of the fields' trees; the class is a fact."""
+        walk.fact(name_of(type(obj)))
         return {name: walk.capture(getattr(obj, name), name) for name in obj._fields}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -185,13 +217,19 @@ class NamedTuple(Container):
 
 
 class Dataclass(Container):
-    """Dataclasses, stored by field name; their type, and whatever is no field, comes from the target."""
+    """Dataclasses, stored by field name; their type comes from the target."""
 
     id = "dataclass"
     has_identity = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """A dict of the fields' trees."""
+        """A dict of the fields' trees; the class is a fact.
+
+        Raises:
+            CaptureError: a field is not set, or the object holds more than its fields.
+        """
+        walk.fact(name_of(type(obj)))
+        _refuse_more_than_fields(obj, walk)
         return {name: walk.capture(child, name) for name, child in _fields_of(obj).items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -208,6 +246,19 @@ class Dataclass(Container):
         for name, value in restored.items():
             object.__setattr__(result, name, value)
         return result
+
+
+def _refuse_more_than_fields(obj: Any, walk: Walk) -> None:
+    names = {f.name for f in dataclasses.fields(obj)}
+    unset = sorted(name for name in names if not hasattr(obj, name))
+    cached = {
+        name for cls in type(obj).__mro__ for name, kept in vars(cls).items() if isinstance(kept, cached_property)
+    }
+    more = sorted(getattr(obj, "__dict__", {}).keys() - names - cached)
+    if unset or more:
+        problem = f"its fields {unset} are not set" if unset else f"it holds {more} beside its fields"
+        message = f"{format_path(walk.path)}: a {type(obj).__qualname__} is a dataclass, but {problem}."
+        raise CaptureError(f"{message} Make them fields, or give the class state_dict() and load_state_dict().")
 
 
 def _fields_of(obj: Any) -> Children:

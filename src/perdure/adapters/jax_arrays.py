@@ -64,6 +64,16 @@ class JaxKey(ExactAdapter):
         return on_device_of(obj, jax.random.wrap_key_data(data, impl=tree.implementation))
 
 
+def rebuild_array(tree: Tree, walk: Walk) -> jax.Array:
+    """An array without a target, on the default device."""
+    return with_weak_type(tree.value, weak_type=tree.weak_type)
+
+
+def rebuild_key(tree: Tree, walk: Walk) -> jax.Array:
+    """A key without a target, on the default device."""
+    return jax.random.wrap_key_data(jnp.array(tree.data.value, copy=True), impl=tree.implementation)
+
+
 def refuse_partial(obj: Any, walk: Walk) -> None:
     """Arrays of which this process holds only a part, or none any more.
 

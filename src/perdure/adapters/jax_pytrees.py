@@ -6,9 +6,10 @@ from typing import Any
 import jax
 
 from perdure.adapters.containers import Children, Container
+from perdure.adapters.facts import name_of
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
-from perdure.tree.leaves import Tree
+from perdure.tree.leaves import PLAIN_TYPES, Tree
 from perdure.tree.paths import Step
 
 
@@ -18,7 +19,8 @@ class Pytree(Container):
     id = "jax-pytree"
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """A dict of the children's trees."""
+        """A dict of the children's trees; class and static data are a fact."""
+        walk.fact(f"{name_of(type(obj))} {_static_data(obj)}".rstrip())
         return {step: walk.capture(child, step) for step, child in _children_of(obj).items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -41,6 +43,20 @@ def _children_of(obj: Any) -> Children:
     if max(Counter(steps).values(), default=1) > 1:
         steps = list(range(len(steps)))
     return dict(zip(steps, (child for _, child in with_paths), strict=True))
+
+
+def _static_data(obj: Any) -> str:
+    """The plain part of what the class keeps beside its children, which a resume must find unchanged."""
+    flat = jax.tree_util.default_registry.flatten_one_level(obj)
+    return _plain_text(flat[1]) if flat is not None else ""
+
+
+def _plain_text(data: Any) -> str:
+    if isinstance(data, list | tuple):
+        return f"({', '.join(filter(None, map(_plain_text, data)))})"
+    if isinstance(data, dict):
+        return f"({', '.join(f'{key}: {_plain_text(value)}' for key, value in data.items())})"
+    return repr(data) if type(data) in PLAIN_TYPES and data is not None else ""
 
 
 def _step(key: Any) -> Step:

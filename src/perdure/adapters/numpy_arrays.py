@@ -48,14 +48,14 @@ class NumpyScalar(ExactAdapter):
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """Another number is fine, as for Python's own."""
-        is_number = type(tree) in (int, float, complex) or (isinstance(tree, Array) and tree.scalar)
+        is_number = type(tree) in (bool, int, float, complex) or (isinstance(tree, Array) and tree.value.ndim == 0)
         if tree is None or is_number:
             return []
         return [walk.finding(summary(tree), f"numpy scalar {obj!r}", "Start it with the kind that the run keeps.")]
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """The saved number."""
-        return tree.value.reshape(-1)[0] if isinstance(tree, Array) else tree
+        return walk.rebuild(tree)
 
 
 def check_storable(dtype: np.dtype, walk: Walk) -> None:

@@ -69,6 +69,7 @@ class SeedSequence(ExactAdapter):
     """Seed sequences: entropy, spawn key, and how many children were spawned."""
 
     id = "numpy-seed-sequence"
+    has_identity = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """Everything that decides its children; a sequence of a user's own class by its entropy alone."""

@@ -7,14 +7,14 @@ from perdure.adapters.adapter import ExactAdapter
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
-from perdure.tree.leaves import PLAIN_TYPES, Array, Tree
+from perdure.tree.leaves import Array, Tree
 
 
 class Plain(ExactAdapter):
     """Leaves that are their own state; the saved one is returned whatever the target held.
 
     A target that is None expects nothing in particular: a variable that starts as None may come back as any
-    plain value or NumPy array. Numbers may change their type (`best = 0`, later 0.5).
+    plain value or array. Numbers may change their type (`best = 0`, later 0.5, or a 0-d array).
     """
 
     id = "plain"
@@ -27,9 +27,7 @@ class Plain(ExactAdapter):
         """A leaf of another kind is a finding."""
         if obj is None and walk.is_plain(tree):
             return []
-        if tree is None or (type(tree) in PLAIN_TYPES and _family(tree) is _family(obj)):
-            return []
-        if isinstance(tree, Array) and tree.scalar and _family(obj) is complex:
+        if tree is None or (_family(tree) is not None and _family(tree) == _family(obj)):
             return []
         advice = "Start this value with the kind that the run keeps in it."
         return [walk.finding(summary(tree), summary(obj), advice)]
@@ -74,5 +72,10 @@ def _member(kind: type[enum.Enum], tree: Tree) -> enum.Enum | None:
     return kind.__members__.get(tree) if isinstance(tree, str) else None
 
 
-def _family(leaf: object) -> type:
-    return complex if isinstance(leaf, int | float | complex) and not isinstance(leaf, bool) else type(leaf)
+def _family(leaf: object) -> str | None:
+    """Kinds that may stand for one another: `done = False`, later `np.True_`; `loss = 0.0`, later a 0-d array."""
+    if isinstance(leaf, Array):
+        kinds = {"b": "bool", "U": "text", "S": "bytes", **dict.fromkeys("iufcV", "number")}
+        return kinds.get(leaf.value.dtype.kind) if leaf.value.ndim == 0 else None
+    kinds = {bool: "bool", str: "text", bytes: "bytes", int: "number", float: "number", complex: "number"}
+    return kinds.get(type(leaf))

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from types import MappingProxyType
@@ -60,11 +60,21 @@ _FACT_TYPES = (
     type,
     types.FunctionType,
     types.BuiltinFunctionType,
-    types.MethodType,
     types.ModuleType,
     np.dtype,
     np.ufunc,
 )
+
+
+WITHOUT_TARGET = MappingProxyType(
+    {
+        "deque": "containers:rebuild_deque",
+        "ordered-dict": "containers:rebuild_ordered_dict",
+        "jax-array": "jax_arrays:rebuild_array",
+        "jax-key": "jax_arrays:rebuild_key",
+    }
+)
+"""Ids of adapters, beside the plain ones, whose trees can become objects without a target -> the function for it."""
 
 
 class Resolver:
@@ -98,6 +108,12 @@ def load(target: str) -> Adapter:
     return getattr(import_module(f"perdure.adapters.{module}"), name)()
 
 
+def load_function(target: str) -> Callable[..., Any]:
+    """The function `module:function` of this package."""
+    module, name = target.split(":")
+    return getattr(import_module(f"perdure.adapters.{module}"), name)
+
+
 _load = lru_cache(maxsize=None)(load)
 
 
@@ -116,10 +132,14 @@ def _name(kind: type) -> str:
 def _by_protocol(obj: Any) -> Adapter | None:
     if isinstance(obj, type):
         return _load("facts:Fact")
-    if callable(getattr(obj, "state_dict", None)) and callable(getattr(obj, "load_state_dict", None)):
+    # On the class: a wrapper that forwards unknown attributes would speak for what it wraps, and lose its own state.
+    kind = type(obj)
+    if callable(getattr(kind, "state_dict", None)) and callable(getattr(kind, "load_state_dict", None)):
         return _load("state_methods:StateDict")
-    if callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None)):
+    if callable(getattr(kind, "get_state", None)) and callable(getattr(kind, "set_state", None)):
         return _load("state_methods:GetState")
+    if isinstance(obj, types.MethodType):
+        return _load("facts:Fact" if isinstance(obj.__self__, type | types.ModuleType) else "containers:BoundMethod")
     return _by_structure(obj)
 
 
@@ -137,11 +157,18 @@ def _by_structure(obj: Any) -> Adapter | None:
     return None
 
 
+_WRAPPING_PACKAGES = frozenset({"functools", "jax", "jaxlib", "flax", "optax", "numpy"})
+"""Whose wrappers of functions hold no state but caches; a user's own callable object may count or learn."""
+
+
 def _is_fact(obj: Any) -> bool:
     if isinstance(obj, _FACT_TYPES):
         return True
     # Functions that jax and others wrap in objects of their own keep the names of what they wrap.
-    return callable(obj) and hasattr(obj, "__wrapped__") and hasattr(obj, "__qualname__")
+    package = type(obj).__module__.split(".")[0]
+    return (
+        package in _WRAPPING_PACKAGES and callable(obj) and hasattr(obj, "__wrapped__") and hasattr(obj, "__qualname__")
+    )
 
 
 def _is_jax_node(obj: Any) -> bool:

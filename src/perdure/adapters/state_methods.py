@@ -32,6 +32,7 @@ class SpeaksForItself(ExactAdapter):
         """Hands the saved state to the setter."""
         state = walk.restore(getattr(obj, self.getter)(), tree[STEP], STEP)
         getattr(obj, self.setter)(state)
+        walk.spoke(obj)
         return obj
 
 

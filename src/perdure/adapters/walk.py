@@ -4,12 +4,13 @@ One `Walk` serves one pass (capture, check or restore) over all components of a 
 components share is stored once and restored shared.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from perdure.adapters.adapter import Adapter
-from perdure.adapters.resolve import Resolver
+from perdure.adapters.resolve import WITHOUT_TARGET, Resolver, load_function
 from perdure.errors import CaptureError, Finding
 from perdure.tree.leaves import Alias, Array, Tree, children
 from perdure.tree.paths import Path, Step, format_path
@@ -24,12 +25,12 @@ PLAIN_ADAPTERS = frozenset({"plain", "dict", "list", "tuple", "numpy-array", "nu
 class Walk:
     """One pass over objects. Adapters call `capture`, `check` or `restore` for their children."""
 
-    def __init__(self, resolver: Resolver, made: Collection[Path] = ()) -> None:
+    def __init__(self, resolver: Resolver, made: Mapping[Path, str] = MappingProxyType({})) -> None:
         """Begins a pass.
 
         Args:
             resolver: finds the adapters.
-            made: for `check` and `restore`: where other adapters than the plain ones made the saved tree.
+            made: for `check` and `restore`: the ids of other adapters than the plain ones that made the saved tree.
         """
         self._resolver = resolver
         self._made = made
@@ -38,7 +39,7 @@ class Walk:
         self._by_path: dict[Path, Object] = {}
         self._open: set[int] = set()
         self._live_depth = 0
-        self._inside_made = 0
+        self._speakers: list[tuple[Path, Object]] = []
         self.facts: dict[Path, str] = {}
         """Functions, classes and dtypes met by `capture`, by path."""
         self.values: set[Step] = set()
@@ -92,7 +93,7 @@ class Walk:
         return self._resolver.resolve(obj, self.path).restore(obj, tree, self)
 
     def is_plain(self, tree: Tree) -> bool:
-        """Whether `rebuild` can do without a target: built-in containers, plain leaves and NumPy arrays only."""
+        """Whether `rebuild` can do without a target: built-in containers, plain leaves, arrays and keys only."""
         return self._is_plain(tree, self.path)
 
     def holds_plain(self, tree: Tree) -> bool:
@@ -100,14 +101,18 @@ class Walk:
         return all(self._is_plain(child, (*self.path, step)) for step, child in children(tree))
 
     def _is_plain(self, tree: Tree, path: Path) -> bool:
-        if path in self._made:
+        if path in self._made and self._made[path] not in WITHOUT_TARGET:
             return False
         return all(self._is_plain(child, (*path, step)) for step, child in children(tree))
 
     def rebuild(self, tree: Tree) -> Object:
         """The value that a plain tree at this place stands for, without a target; it adopts the tree's arrays."""
         if isinstance(tree, Alias):
-            return self._by_path[tree.path]
+            return self._shared(tree.path)
+        if self._made.get(self.path) in WITHOUT_TARGET:
+            value = load_function(WITHOUT_TARGET[self._made[self.path]])(tree, self)
+            self._by_path[self.path] = value
+            return value
         if isinstance(tree, dict | list):
             return self._rebuild_mutable(tree)
         if isinstance(tree, tuple):
@@ -153,6 +158,7 @@ class Walk:
             if id(obj) in self._places:
                 return self._alias(obj, adapter)
             self._places[id(obj)] = (self.path, obj)
+            self._by_path[self.path] = obj
         self._note(obj, adapter)
         return self._within(obj, adapter, lambda: adapter.capture(obj, self))
 
@@ -168,7 +174,7 @@ class Walk:
             self.values.add(self._path[0])
         if adapter.kind == "live":
             self.lives.add(self._path[0])
-        if adapter.id not in PLAIN_ADAPTERS and not self._inside_made:
+        if adapter.id not in PLAIN_ADAPTERS:
             self.made[self.path] = adapter.id
         fidelity, reason = adapter.fidelity(obj)
         weakest, _ = self.weakest.get(self._path[0], (CLASSES[0], ""))
@@ -176,15 +182,12 @@ class Walk:
             self.weakest[self._path[0]] = (fidelity, f"{format_path(self.path)}: {reason}")
 
     def _within(self, obj: Object, adapter: Adapter, do: Callable[[], Any]) -> Any:
-        is_made = adapter.kind != "container"  # a container may hand its parts on to plain ones
         self._live_depth += adapter.kind == "live"
-        self._inside_made += is_made
         self._open.add(id(obj))
         try:
             return do()
         finally:
             self._open.discard(id(obj))
-            self._inside_made -= is_made
             self._live_depth -= adapter.kind == "live"
 
     def _check(self, obj: Object, tree: Tree) -> list[Finding]:
@@ -209,16 +212,30 @@ class Walk:
         )
         return [self.finding(describe(wanted), describe(seen_at), "Share objects as the run did.")]
 
+    def spoke(self, obj: Object) -> None:
+        """Notes that the object at this place took its state by itself, so that what it holds now is its own affair."""
+        self._speakers.append((self.path, obj))
+
+    def _shared(self, path: Path) -> Object:
+        """What stands at `path` now; below an object that took its state by itself, what it holds afterwards."""
+        for speaker, obj in self._speakers:
+            if path[: len(speaker)] == speaker and path != speaker:
+                again = Walk(self._resolver)
+                again._path = list(speaker[:-1])
+                again.capture(obj, speaker[-1])
+                return again._by_path.get(path, self._by_path[path])
+        return self._by_path[path]
+
     def _restore(self, obj: Object, tree: Tree) -> Object:
         if isinstance(tree, Alias):
-            return self._by_path[tree.path]
+            return self._shared(tree.path)
         adapter = self._resolver.resolve(obj, self.path)
         if adapter.kind == "live":
             self._by_path[self.path] = obj
         if adapter.is_rng:
+            # Now, for a `load_state_dict` may copy it; and last of all, for later ones may draw from it.
             path = self.path
             self.postponed.append(lambda: self._restore_late(obj, tree, path, adapter))
-            return obj
         restored = self._within(obj, adapter, lambda: adapter.restore(obj, tree, self))
         self._by_path[self.path] = restored
         return restored

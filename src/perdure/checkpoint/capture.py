@@ -6,7 +6,8 @@ from typing import Any
 
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
-from perdure.errors import UsageError
+from perdure.errors import CaptureError, UsageError
+from perdure.tree.leaves import Tree
 from perdure.tree.paths import format_path
 from perdure.tree.snapshot import Component, Snapshot
 
@@ -47,7 +48,7 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
     """
     check_names(objects)
     walk = Walk(resolver)
-    trees = {name: walk.capture(objects[name], name) for name in sorted(objects)}
+    trees = {name: _capture_one(walk, objects[name], name) for name in sorted(objects)}
     components = {}
     for name, tree in trees.items():
         adapter = resolver.resolve(objects[name], (name,)).id
@@ -57,6 +58,13 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
         components[name] = Component(adapter, tree, facts, fidelity, reason, made)
     snapshot = Snapshot(components, counters.env_steps, counters.updates, counters.boundary)
     return Captured(snapshot, frozenset(name for name in objects if name in walk.values or name not in walk.lives))
+
+
+def _capture_one(walk: Walk, obj: Any, name: str) -> Tree:
+    try:
+        return walk.capture(obj, name)
+    except RecursionError as error:
+        raise CaptureError(f"{name}: objects are nested too deeply; flatten them.") from error
 
 
 def check_names(names: Mapping[str, Any]) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.capture import Counters, capture
-from perdure.checkpoint.opening import Opened, open_checkpoint
+from perdure.checkpoint.opening import Opened, open_checkpoint, read_manifest
 from perdure.checkpoint.restore import restore
 from perdure.checkpoint.save import About
 from perdure.checkpoint.save import save as save_snapshot
@@ -48,7 +49,8 @@ def load(
     Args:
         path: a checkpoint directory, of `perdure.save` or of a run.
         only: components to restore (`only=["networks"]`); the others are not read. Default: all.
-        **targets: one for every component that is restored; live ones in place.
+        **targets: one for every component that is restored; live ones in place. The generators of a run's process
+            (`process_rng`) are left alone.
 
     Returns:
         By component name: the live object itself, or the new value.
@@ -58,7 +60,7 @@ def load(
         DamagedError: a file is not what was written.
         ContractError: a target does not fit; nothing was changed.
     """
-    opened = _open(path, only)
+    opened = _open(path, only, without=() if PROCESS_RNG in targets else (PROCESS_RNG,))
     return restore(opened.snapshot, targets, Resolver(), opened.name, digests=opened.digests).objects
 
 
@@ -97,14 +99,19 @@ def _without_keys(tree: Tree) -> Tree:
             return tree
 
 
-def _open(path: str | os.PathLike[str], only: Collection[str] | None = None) -> Opened:
+def _open(path: str | os.PathLike[str], only: Collection[str] | None = None, without: Collection[str] = ()) -> Opened:
     store, name = _store_of(path)
-    if not Path(path).expanduser().is_dir():
+    directory = Path(path).expanduser()
+    if not directory.is_dir():
         raise NoCheckpointError(f"{path}: no such directory.")
+    if (directory / "run.json").exists():
+        raise NoCheckpointError(f"{path}: a run; name one of its checkpoints, {path}/checkpoints/step_….")
     try:
+        if only is None and without:
+            only = read_manifest(store, name)[0].components.keys() - set(without)
         return open_checkpoint(store, name, only=only)
     except DamagedError as error:
-        if not Path(path).expanduser().is_dir():
+        if not directory.is_dir():
             raise NoCheckpointError(f"{path}: was removed while it was read.") from error
         raise
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perdure.adapters.resolve import Resolver
+from perdure.adapters.resolve import WITHOUT_TARGET, Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.capture import Counters, capture
 from perdure.errors import ContractError, Finding, RestoreError
 from perdure.format.state_digest import component_digests
 from perdure.tree.diff import diff_snapshots
-from perdure.tree.leaves import owned
-from perdure.tree.paths import Path
+from perdure.tree.leaves import Alias, Tree, leaves, owned
+from perdure.tree.paths import Path, format_path
 from perdure.tree.snapshot import Snapshot
 
 
@@ -118,8 +118,8 @@ def _apply(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -
     return objects
 
 
-def _made(snapshot: Snapshot) -> frozenset[Path]:
-    return frozenset(path for part in snapshot.components.values() for path in part.made)
+def _made(snapshot: Snapshot) -> dict[Path, str]:
+    return {path: adapter for part in snapshot.components.values() for path, adapter in part.made.items()}
 
 
 def _put_back(before: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> str:
@@ -140,4 +140,24 @@ def _compare(
         shown = "; ".join(map(str, differences[:3]))
         message = f"captured again, {len(differences)} leaves differ from the checkpoint (saved | now): {shown}"
         raise RestoreError(f"{place}: {message}")
+    _compare_objects(snapshot, captured.snapshot, place)
     return captured.values
+
+
+def _compare_objects(snapshot: Snapshot, now: Snapshot, place: str) -> None:
+    """What digests do not see: which objects are shared, and what kinds of objects hold the state."""
+    for name, part in snapshot.components.items():
+        shared, shared_now = _aliases(part.tree, name), _aliases(now.components[name].tree, name)
+        for path in sorted(shared.keys() | shared_now.keys(), key=format_path):
+            if shared.get(path) != shared_now.get(path):
+                message = f"{format_path(path)} was one object with another in the run, and is not now, or the reverse"
+                raise RestoreError(f"{place}: {message}. Let load_state_dict keep the objects it is handed.")
+        for path, adapter in part.made.items():
+            adapter_now = now.components[name].made.get(path, "plain data")
+            if adapter_now != adapter and adapter not in WITHOUT_TARGET:  # those may become what the target is
+                message = f"{format_path(path)} was a {adapter} in the run and came back as {adapter_now}"
+                raise RestoreError(f"{place}: {message}")
+
+
+def _aliases(tree: Tree, name: str) -> dict[Path, Path]:
+    return {path: leaf.path for path, leaf in leaves(tree, (name,)) if isinstance(leaf, Alias)}

@@ -19,6 +19,8 @@ class BackgroundWriter:
         # One thread for all jobs: starting one takes longer than handing a job over.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-writer")
         self._job: Future[object] | None = None
+        # Started here and not at the first job, where an interrupt could leave a thread that nobody knows.
+        self._thread.submit(int).result()
 
     @property
     def is_busy(self) -> bool:
@@ -32,7 +34,10 @@ class BackgroundWriter:
             BaseException: what the job before this one raised; this one is not begun.
         """
         self.wait()
-        self._job = self._thread.submit(_run, job)
+        try:
+            self._job = self._thread.submit(_run, job)
+        except RuntimeError:  # the interpreter is ending (`finish` from atexit): no thread takes jobs any more
+            job()
 
     def raise_error(self) -> None:
         """Raises what a finished job raised, without waiting for one in flight."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 NOTE = """\
 A run of `perdure train` goes on in this process. For a script's run the recorded command is printed and executed where
 it was launched (never if another user could have written it); a command after `--` takes its place and is executed
-here. Either way it must resume: PERDURE_MODE=resume makes a script fail when there is nothing to resume. How many
-checkpoints a script's run keeps is the script's own affair.
+here. Either way it must resume: PERDURE_MODE=resume and PERDURE_RUN_DIR make it fail when there is nothing to resume in
+this run. How many checkpoints a script's run keeps is the script's own affair.
 """
 
 
@@ -134,8 +134,9 @@ def _execute(directory: RunDirectory, argv: Sequence[str], cwd: Path) -> NoRetur
     sys.stdout.flush()
     sys.stderr.flush()
     os.chdir(cwd)
+    insists = {"PERDURE_MODE": "resume", "PERDURE_RUN_DIR": str(directory.path)}
     try:
-        os.execvpe(argv[0], list(argv), {**os.environ, "PERDURE_MODE": "resume"})  # noqa: S606 - no shell on purpose
+        os.execvpe(argv[0], list(argv), {**os.environ, **insists})  # noqa: S606 - no shell on purpose
     except OSError as error:
         raise UsageError(f"{argv[0]}: cannot be executed ({error.strerror}). {_ask_for_command(directory)}") from error
 

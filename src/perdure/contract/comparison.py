@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.errors import Finding
+from perdure.tree.diff import summary
 
 FREE_SECTIONS = frozenset({"operational"})
 ABSENT = "nothing"
@@ -28,8 +29,8 @@ def compare(saved: Mapping[str, Mapping[str, Any]], found: Mapping[str, Mapping[
                 findings.append(
                     Finding(
                         f"{section}.{key}",
-                        repr(old[key]) if key in old else ABSENT,
-                        repr(new[key]) if key in new else ABSENT,
+                        summary(old[key]) if key in old else ABSENT,
+                        summary(new[key]) if key in new else ABSENT,
                         _ADVICE.get(section, _DEFAULT_ADVICE),
                     )
                 )

@@ -32,6 +32,8 @@ def contract_of(config: Any, *, horizon: str | None, free: Sequence[str]) -> Con
     Raises:
         UsageError: a value that cannot be compared later, or a `horizon` that is no key.
     """
+    if isinstance(free, str):
+        raise UsageError(f"free={free!r}: a list of patterns, such as [{free!r}].")
     contract: Contract = {name: {} for name in SECTIONS}
     flat: dict[str, Plain] = {}
     for key, value in flatten(config):
@@ -39,6 +41,8 @@ def contract_of(config: Any, *, horizon: str | None, free: Sequence[str]) -> Con
             raise UsageError(f"config: two entries have the key {key!r}; rename one.")
         flat[key] = value
         contract[_section(key, horizon, free)][key] = value
+    if horizon in contract["operational"]:
+        raise UsageError(f"horizon={horizon!r} cannot be free; take it out of free={list(free)}.")
     if horizon is not None and not contract["horizon"]:
         raise UsageError(f"horizon={horizon!r} is no key of config; it has {list(flat)}.")
     return contract
@@ -53,19 +57,39 @@ def _section(key: str, horizon: str | None, free: Sequence[str]) -> str:
 
 
 def flatten(config: Any, prefix: str = "") -> Iterator[tuple[str, Plain]]:
-    """The configuration's dotted keys and plain values, in order."""
+    """The configuration's dotted keys and plain values, in order.
+
+    Raises:
+        UsageError: it contains itself, or something that cannot be compared at a resume.
+    """
+    try:
+        yield from _flatten(config, prefix)
+    except RecursionError as error:
+        raise UsageError(f"config {prefix or '(whole)'}: it contains itself, or is nested too deeply.") from error
+
+
+def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
     if config is None and not prefix:
         return
     if isinstance(config, enum.Enum):
         yield prefix, f"{type(config).__name__}.{config.name}"
-    elif config is None or type(config) in (bool, int, float, str):
-        yield prefix, config
+    elif config is None or isinstance(config, bool | int | float | str):
+        yield prefix, _plain(config)
     elif isinstance(config, PurePath):
         yield prefix, str(config)
-    elif callable(config) and hasattr(config, "__qualname__"):
+    elif hasattr(config, "item") and getattr(config, "shape", None) == ():
+        yield prefix, _plain(config.item())
+    elif callable(config) and hasattr(config, "__qualname__") and prefix:
         yield prefix, f"{config.__module__}.{config.__qualname__}"
     else:
         yield from _flatten_parts(config, prefix)
+
+
+def _plain(value: Any) -> Plain:
+    """Subclasses (a YAML reader's numbers, say) by the value that they are."""
+    if value is None:
+        return None
+    return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
 
 
 def _flatten_parts(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
@@ -73,7 +97,7 @@ def _flatten_parts(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
     if not parts and prefix:
         yield prefix, f"empty {type(config).__name__}"
     for key, value in parts.items():
-        yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
+        yield from _flatten(value, f"{prefix}.{key}" if prefix else str(key))
 
 
 def _parts(config: Any, prefix: str) -> Mapping[Any, Any]:
@@ -85,12 +109,19 @@ def _parts(config: Any, prefix: str) -> Mapping[Any, Any]:
         return dict(enumerate(config))
     if isinstance(config, partial):
         return {"function": config.func, "args": config.args, "keywords": config.keywords}
-    if hasattr(config, "item") and getattr(config, "shape", None) == ():
-        return _parts_of_number(config)
     if hasattr(config, "__dict__"):
-        return vars(config)
+        return _attributes(config)
     raise UsageError(f"config {prefix or '(whole)'}: a {type(config).__name__} cannot be compared at a resume.")
 
 
-def _parts_of_number(number: Any) -> Mapping[Any, Any]:
-    return {str(number.dtype): number.item()}
+def _attributes(config: Any) -> Mapping[Any, Any]:
+    """Attributes of an object or of a class; those of its classes too: `class Config: learning_rate = 3e-4`."""
+    classes = config.__mro__ if isinstance(config, type) else type(config).__mro__
+    found = {name: value for cls in reversed(classes) for name, value in vars(cls).items() if cls is not object}
+    own = {} if isinstance(config, type) else vars(config)
+    is_value = {name: not name.startswith("__") and not _is_machinery(value) for name, value in found.items()}
+    return {**{name: value for name, value in found.items() if is_value[name]}, **own}
+
+
+def _is_machinery(value: Any) -> bool:
+    return callable(value) or hasattr(value, "__get__")

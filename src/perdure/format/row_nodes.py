@@ -132,7 +132,7 @@ def decode_rows(entry: Json, path: Path) -> StoredRows:
             tuple(_segment(segment) for segment in entry["segments"]),
         )
         fields = {"start", "stop", "capacity", "block_rows", "columns", "segments"}
-        if entry.keys() != fields or entry["block_rows"] != BLOCK_ROWS:
+        if entry.keys() != fields or _natural(entry["block_rows"]) != BLOCK_ROWS:
             raise DamagedError("unknown fields or another block size")
     except (KeyError, TypeError, AttributeError, ValueError, DamagedError) as error:
         raise DamagedError(f"{place}: malformed rows ({error})") from error

@@ -55,8 +55,26 @@ class Committer:
     """Commits one snapshot after another for the holder of the writer lock."""
 
     def __init__(
-        self, directory: RunDirectory, journal: Journal, run_id: str, terms: Terms, *, parent: str | None
+        self,
+        directory: RunDirectory,
+        journal: Journal,
+        run_id: str,
+        terms: Terms,
+        *,
+        parent: str | None,
+        check_lock: Callable[[], None],
     ) -> None:
+        """Begins.
+
+        Args:
+            directory: the run.
+            journal: its streams.
+            run_id: its id.
+            terms: how it commits.
+            parent: digest of the newest checkpoint's manifest.
+            check_lock: raises if the writer lock is not held any more; called before each commit.
+        """
+        self._check_lock = check_lock
         self._directory = directory
         self._journal = journal
         self._run_id = run_id
@@ -97,6 +115,7 @@ class Committer:
         """
         started = time.perf_counter()
         self._writer.wait()
+        self._check_lock()
         snapshot = take()
         in_background = self._terms.background and not at_once and not _has_rows(snapshot)
         snapshot = _owned(snapshot) if in_background else snapshot

@@ -25,6 +25,22 @@ class WriterLock:
         self._descriptor: int | None = descriptor
         self._key = key
 
+    def reassert(self) -> None:
+        """Takes the lock again if it was lost: any other open and close of the file in this process frees it.
+
+        A copy of the run directory made from this process does that.
+
+        Raises:
+            LockedError: another process has taken it meanwhile.
+        """
+        if self._descriptor is None:
+            return
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = f"{self._key}: the lock was lost, and another process trains this run now. This one must stop."
+            raise LockedError(message) from error
+
     def release(self) -> None:
         """Releases the lock; a second call does nothing."""
         if self._descriptor is not None and _held_here.get(self._key) == os.getpid():

@@ -15,7 +15,9 @@ from perdure.runs.committer import Committer, Terms
 from perdure.runs.directory import RunDirectory
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
+from perdure.runs.lock import WriterLock
 from perdure.runs.record import new_record, read_record, write_record
+from perdure.store.local import REMOVED_PREFIX
 
 _log = logging.getLogger("perdure")
 
@@ -40,6 +42,8 @@ class Opening:
     """Where a fresh run starts counting."""
     strict: bool
     """Refuse to step back."""
+    lock: WriterLock
+    """Held by the caller."""
 
 
 @dataclass
@@ -85,7 +89,9 @@ def _begin(opening: Opening) -> OpenRun:
         notices = _told(opening.directory, [*notices, *_leftovers(opening.directory)])
         journal.lineage.append("started", run_id=record.run_id, notices=notices)
         journal.metrics.cut_back(None)
-        committer = Committer(opening.directory, journal, record.run_id, opening.terms, parent=None)
+        committer = Committer(
+            opening.directory, journal, record.run_id, opening.terms, parent=None, check_lock=opening.lock.reassert
+        )
         committer.commit(lambda: captured.snapshot, None, at_once=True)
     except BaseException:
         journal.close()
@@ -114,9 +120,16 @@ def _resume(opening: Opening) -> OpenRun:
     except BaseException:
         journal.close()
         raise
-    committer = Committer(directory, journal, record.run_id, opening.terms, parent=opened.digest)
+    committer = Committer(
+        directory, journal, record.run_id, opening.terms, parent=opened.digest, check_lock=opening.lock.reassert
+    )
     counters = Counters(opened.manifest.env_steps, opened.manifest.updates, opened.manifest.boundary)
     return OpenRun(journal, committer, counters, restored, resumed=True, notices=notices)
+
+
+def _committer(opening: Opening, journal: Journal, run_id: str, *, parent: str | None) -> Committer:
+    check_lock = opening.lock.reassert
+    return Committer(opening.directory, journal, run_id, opening.terms, parent=parent, check_lock=check_lock)
 
 
 def _tidied(directory: RunDirectory, journal: Journal, found: Found) -> list[str]:
@@ -139,7 +152,11 @@ def _leftovers(directory: RunDirectory) -> list[str]:
         removed = directory.store().remove_leftovers()
     except OSError as error:  # a file that is open elsewhere, on a network disk: no reason not to train
         return [f"what a stopped process left behind could not be removed ({error}); the next resume tries again."]
-    return [f"removed {name}, an unfinished checkpoint that a stopped process left behind." for name in removed]
+    return [f"removed {name}, {_kind_of(name)} that a stopped process left behind." for name in removed]
+
+
+def _kind_of(leftover: str) -> str:
+    return "a half-removed checkpoint" if leftover.startswith(REMOVED_PREFIX) else "an unfinished checkpoint"
 
 
 def _told(directory: RunDirectory, notices: list[str]) -> list[str]:

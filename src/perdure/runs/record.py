@@ -1,6 +1,5 @@
 """The run's record, `run.json`: who it is, how it was launched, what it must stay the same in."""
 
-import os
 import secrets
 import sys
 from collections.abc import Mapping
@@ -16,6 +15,9 @@ from perdure.format.manifest import decode_contract, encode_contract
 from perdure.runs.directory import write_durably
 
 VERSION = 0
+
+START_DIRECTORY = str(Path.cwd())
+"""Where the process stood when perdure was imported: scripts may change their directory before they open a run."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,9 @@ def new_record(
 
 
 def _this_script() -> dict[str, Any]:
-    return {"kind": "script", "argv": [sys.executable, *sys.orig_argv[1:]], "cwd": os.getcwd()}  # noqa: PTH109
+    # `python - < script`: nothing that could be started again; `perdure resume` asks for the command.
+    argv = [] if sys.argv[:1] in ([], [""], ["-"]) else [sys.executable, *sys.orig_argv[1:]]
+    return {"kind": "script", "argv": argv, "cwd": START_DIRECTORY}
 
 
 def write_record(path: Path, record: RunRecord) -> None:

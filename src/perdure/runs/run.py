@@ -2,12 +2,12 @@
 
 import logging
 import math
-import operator
 import os
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from perdure.adapters.adapter import Adapter
 from perdure.adapters.process_rng import NAME as PROCESS_RNG
@@ -16,6 +16,7 @@ from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture, check_names
 from perdure.contract.config import contract_of
 from perdure.errors import ForgottenValueError, UsageError
+from perdure.runs.arguments import Mode, check_kinds, count, horizon_steps, insisted_mode
 from perdure.runs.begin import decide
 from perdure.runs.cadence import Every
 from perdure.runs.committer import AfterCommit, Terms
@@ -25,8 +26,7 @@ from perdure.runs.metrics import read_metrics
 from perdure.runs.opening import Opening, OpenRun, open_run
 from perdure.runs.retention import Keep, KeepAny
 from perdure.store.filesystem import FileSystem
-
-Mode = Literal["auto", "new", "resume"]
+from perdure.tree.snapshot import Snapshot
 
 RESERVED_NAMES = frozenset({"env_steps", "updates", "metrics", PROCESS_RNG})
 
@@ -90,16 +90,18 @@ class Run:
         """
         self._directory = open_directory(directory)
         self._contract = contract_of(config, horizon=horizon if isinstance(horizon, str) else None, free=free)
-        if isinstance(horizon, int):
-            self._contract["horizon"]["env_steps"] = horizon
-        self._horizon = _horizon_steps(horizon, self._contract)
+        self._horizon = horizon_steps(horizon, self._contract)
+        if self._horizon is not None and not isinstance(horizon, str):
+            self._contract["horizon"]["env_steps"] = self._horizon
         self._every = every
-        self._mode = _mode(mode)
+        self._mode = insisted_mode(mode, self._directory)
+        check_kinds(every, keep)
         self._resolver = Resolver(adapters)
         self._launch = launch
         self._strict = strict
         self._terms = Terms(self._contract, keep, background, after_commit)
-        self._lock: WriterLock | None = None
+        self._pid: int | None = None
+        self._release: weakref.finalize[..., Any] | None = None
         self._open: OpenRun | None = None
         self._live: dict[str, Any] = {}
         self._values: frozenset[str] = frozenset()
@@ -172,11 +174,10 @@ class Run:
         if reserved:
             raise UsageError(f"restore: the names {sorted(reserved)} are reserved; choose others.")
         targets = {**components, PROCESS_RNG: ProcessRng()}
-        start = Counters(env_steps=operator.index(env_steps))
+        start = Counters(env_steps=count("restore", "env_steps", env_steps))
         decide(self._directory, self._mode)  # before anything is created at a mistyped path
         FileSystem().make_directory(self._directory.path)
-        self._lock = acquire(self._directory.lock)
-        self._was_restored = True
+        lock = acquire(self._directory.lock)
         try:
             beginning = decide(self._directory, self._mode)
             opening = Opening(
@@ -188,16 +189,21 @@ class Run:
                 self._launch,
                 start,
                 self._strict,
+                lock,
             )
-            self._take_over(open_run(opening))
+            self._take_over(open_run(opening), lock)
         except BaseException:
-            self._free()
+            lock.release()
             raise
         restored = self._opened("restore").restored
         objects = {name: restored.objects[name] for name in components}
         return SimpleNamespace(**objects, env_steps=self.env_steps, updates=self.updates)
 
-    def _take_over(self, opened: OpenRun) -> None:
+    def _take_over(self, opened: OpenRun, lock: WriterLock) -> None:
+        self._was_restored, self._pid = True, os.getpid()
+        # A Run that is dropped without `close` (a notebook's cell that runs again) must not keep its run locked.
+        self._release = weakref.finalize(self, _release, opened, lock)
+        self._release.atexit = False  # at the end of the process `finish` may still come; the system frees the lock
         self._open, self._counters = opened, opened.counters
         self._last_commit, self._last_commit_at = opened.counters, time.monotonic()
         self.resumed, self.notices = opened.resumed, opened.notices
@@ -224,22 +230,32 @@ class Run:
         Raises:
             ForgottenValueError: a value is missing, or one appears that `restore` was not given.
             UsageError: a counter that does not grow, or a malformed metric.
-            CommitError: the checkpoint could not be committed; earlier ones are untouched.
+            CaptureError: an object cannot be captured.
+            LockedError: the writer lock was lost to another process.
+            CommitError: an earlier checkpoint could not be committed in the background: nothing of this boundary has
+                been noted, call it again. Or (`background=False`) this one could not: the boundary stands without it.
+                Committed checkpoints are untouched.
         """
-        journal = self._opened("boundary").journal
+        opened = self._opened("boundary")
         self._raise_error()
         before, now = self._counters, self._next(env_steps, updates)
         if values.keys() != self._values:
             self._take_live(values)
-        if metrics is not None:
-            journal.metrics.append(now, metrics)
-        self._counters = now
         if self._is_due(before, now):
-            self._commit({**self._live, **values}, metrics)
+            self._commit(opened, {**self._live, **values}, now, metrics)
+        else:
+            self._note(opened, now, metrics)
+
+    def _note(self, opened: OpenRun, now: Counters, metrics: Mapping[str, Any] | None) -> None:
+        """Takes the boundary: its row and its counters."""
+        if metrics is not None:
+            opened.journal.metrics.append(now, metrics)
+        self._counters = now
 
     def _next(self, env_steps: int, updates: int | None) -> Counters:
         number = self._counters.boundary + 1
-        now = Counters(operator.index(env_steps), number if updates is None else operator.index(updates), number)
+        steps = count("boundary", "env_steps", env_steps)
+        now = Counters(steps, number if updates is None else count("boundary", "updates", updates), number)
         if now.env_steps <= self._counters.env_steps or now.updates < self._counters.updates:
             message = (
                 f"boundary {number}: env_steps={now.env_steps}, updates={now.updates} after "
@@ -265,12 +281,18 @@ class Run:
         at_horizon = self._horizon is not None and now.env_steps >= self._horizon
         return at_horizon or self._every.is_due(before, now, time.monotonic() - self._last_commit_at)
 
-    def _commit(self, objects: dict[str, Any], metrics: Mapping[str, Any] | None, *, at_once: bool = False) -> None:
-        committer = self._opened("commit").committer
-        counters, before = self._counters, (self._last_commit, self._last_commit_at)
-        self._last_commit, self._last_commit_at = counters, time.monotonic()
+    def _commit(
+        self, opened: OpenRun, objects: dict[str, Any], now: Counters, metrics: Mapping[str, Any] | None
+    ) -> None:
+        def take() -> Snapshot:
+            snapshot = capture(objects, self._resolver, now).snapshot
+            self._note(opened, now, metrics)  # not before the state is in hand
+            return snapshot
+
+        before = self._last_commit, self._last_commit_at
+        self._last_commit, self._last_commit_at = now, time.monotonic()
         try:
-            committer.commit(lambda: capture(objects, self._resolver, counters).snapshot, metrics, at_once=at_once)
+            opened.committer.commit(take, metrics)
         except BaseException:
             self._last_commit, self._last_commit_at = before
             raise
@@ -290,21 +312,22 @@ class Run:
         Args:
             env_steps: needed only if the last boundary was not saved (no horizon is known): as for `boundary`.
             updates: as for `boundary`.
-            **values: as for `boundary`.
+            **values: as for `boundary`; not looked at if the boundary at `env_steps` is saved already.
 
         Raises:
             ForgottenValueError: the last state is not saved and the values were not handed in.
         """
-        journal = self._opened("finish").journal
+        opened = self._opened("finish")
         now = self._counters
-        if env_steps is not None and operator.index(env_steps) > self.env_steps:
+        if env_steps is not None and count("finish", "env_steps", env_steps) != now.env_steps:
             now = self._next(env_steps, updates)
+        if values:
+            self._take_live(values)
         if self._last_commit != now:
             self._take_final(values)
-            self._counters = now
-            self._commit({**self._live, **values}, None)
+            self._commit(opened, {**self._live, **values}, now, None)
         self._raise_error(wait=True)
-        journal.lineage.append("finished", checkpoint=step_name(self.env_steps))
+        opened.journal.lineage.append("finished", checkpoint=step_name(self.env_steps))
         self.close()
 
     def _take_final(self, values: dict[str, Any]) -> None:
@@ -323,6 +346,9 @@ class Run:
         Raises:
             CommitError: the commit in flight failed; the lock is free all the same.
         """
+        if self._pid not in (None, os.getpid()):  # a forked child holds nothing: not the lock, not the writer's thread
+            self._open = None
+            return
         try:
             if self._open is not None:
                 self._open.committer.wait()
@@ -330,13 +356,9 @@ class Run:
             self._free()
 
     def _free(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened.committer.close()
-            opened.journal.close()
-        if self._lock is not None:
-            self._lock.release()
-        self._lock = None
+        self._open = None
+        if self._release is not None:
+            self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -346,24 +368,14 @@ class Run:
         self.close()
 
     def _opened(self, verb: str) -> OpenRun:
+        if self._pid not in (None, os.getpid()):
+            raise UsageError(f"{verb}: a forked child may not write; only the process that opened the run may.")
         if self._open is None:
             raise UsageError(f"{verb}: the run is not open; call restore first, and nothing after finish or close.")
         return self._open
 
 
-def _mode(mode: str) -> Mode:
-    """The mode; `perdure resume` insists on resuming through PERDURE_MODE, without an edit to the script."""
-    insisted = os.environ.get("PERDURE_MODE", mode) if mode == "auto" else mode
-    match insisted:
-        case "auto" | "new" | "resume":
-            return insisted
-    raise UsageError(f"mode={insisted!r}: one of 'auto', 'new', 'resume'.")
-
-
-def _horizon_steps(horizon: str | int | None, contract: Mapping[str, Mapping[str, Any]]) -> int | None:
-    if not isinstance(horizon, str):
-        return horizon
-    steps = contract["horizon"][horizon]
-    if type(steps) is not int:
-        raise UsageError(f"horizon={horizon!r} is {steps!r}; a total of environment steps is an int.")
-    return steps
+def _release(opened: OpenRun, lock: WriterLock) -> None:
+    opened.committer.close()
+    opened.journal.close()
+    lock.release()

@@ -28,6 +28,9 @@ class Difference:
 
 ABSENT = "absent"
 
+LONGEST_INT_BITS = 1000
+"""Longer integers are not spelled out; Python refuses to beyond 4,300 digits."""
+
 
 def diff_snapshots(first: Snapshot, second: Snapshot) -> list[Difference]:
     """Every difference in components and counters; empty means bit-identical."""
@@ -134,6 +137,8 @@ def summary(tree: Tree) -> str:
             return f"{type(tree).__name__} of {len(tree)}"
         case bytes():
             return f"{len(tree)} bytes"
+        case int() if tree.bit_length() > LONGEST_INT_BITS:
+            return f"an int of {tree.bit_length()} bits"
         case _:
             text = repr(tree)
             return text if len(text) <= 60 else text[:57] + "…"
