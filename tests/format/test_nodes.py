@@ -201,8 +201,13 @@ def test_depth_is_bounded_and_what_fits_comes_back():
     deep = nested(MAX_DEPTH - 1)
 
     assert there_and_back(deep) == deep
-    with pytest.raises(CaptureError, match=r"^c/0/0/0/0/…: more than 200 containers inside one another\.$"):
+    with pytest.raises(CaptureError, match=r"^c/0/0/0/0/…: more than 64 containers inside one another\.$"):
         there_and_back(nested(MAX_DEPTH))
+    with pytest.raises(DamagedError, match=r"^c/0/0/0/0/…: more than 64 containers inside one another$"):
+        node: Any = 1
+        for _ in range(MAX_DEPTH):
+            node = {"list": [node]}
+        decode_node(node, ("c",), lambda path, stored: np.zeros(0))
 
 
 # What no writer wrote.

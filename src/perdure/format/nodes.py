@@ -18,7 +18,7 @@ from perdure.tree.leaves import PLAIN_TYPES, Alias, Array, PRNGKey, Tree, childr
 from perdure.tree.paths import Path, format_path
 from perdure.tree.rows import Rows
 
-MAX_DEPTH = 200
+MAX_DEPTH = 64
 """Containers inside one another; Python's JSON reader and our recursion stay far from their limits."""
 
 MAX_AXES = 64
@@ -162,6 +162,8 @@ def decode_node(node: Json, path: Path, read_array: ReadArray, read_rows: Alloca
     Raises:
         DamagedError: the node breaks the grammar of `docs/format.md`.
     """
+    if len(path) > MAX_DEPTH:
+        raise DamagedError(f"{format_path(path[:5])}/…: more than {MAX_DEPTH} containers inside one another")
     if not isinstance(node, dict):
         if isinstance(node, list):
             raise DamagedError(f"{format_path(path)}: a list where a node belongs")

@@ -81,6 +81,8 @@ def pieces(value: np.ndarray, piece_bytes: int) -> Iterator[memoryview]:
         flat = contiguous_bytes(value)
         yield from (flat[start : start + piece_bytes] for start in range(0, flat.nbytes, piece_bytes))
         return
+    while ordered.ndim > 1 and len(ordered) == 1:
+        ordered = ordered[0]
     rows = max(1, piece_bytes * len(ordered) // ordered.nbytes)
     for start in range(0, len(ordered), rows):
         yield contiguous_bytes(np.ascontiguousarray(ordered[start : start + rows]))
