@@ -18,6 +18,7 @@ USAGE = """\
 usage: ./dev demo [options of examples/demo.py]
        ./dev test [fast|slow] [pytest options]
        ./dev lint
+       ./dev bench [NAME] [--repeats N]
 
 Each verb first makes .venv from requirements.lock, or reuses it.
 
@@ -26,6 +27,7 @@ Each verb first makes .venv from requirements.lock, or reuses it.
   test fast   neither `slow` nor `full`
   test slow   everything
   lint        ruff check, ruff format --check, pyright
+  bench       one benchmark of benchmarks/, or all; first adds requirements-bench.lock (large) to .venv
 """
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +35,10 @@ CACHE = ROOT / ".cache"
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".perdure-stamp"
+BENCH_STAMP = VENV / ".perdure-bench-stamp"
+BENCHMARKS = ROOT / "benchmarks"
 INCOMPLETE = "incomplete"
+PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
 MARKS = {"fast": "not slow and not full", "slow": "", "": "not slow"}
 LINTERS = (
     ("ruff", "check"),
@@ -48,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     if verb in {"-h", "--help", "help"}:
         print(USAGE, end="")
         return 0
-    verbs = {"demo": demo, "test": test, "lint": lint}
+    verbs = {"demo": demo, "test": test, "lint": lint, "bench": bench}
     if verb not in verbs:
         print(f"./dev: unknown verb {verb!r}\n\n{USAGE}" if verb else USAGE, end="", file=sys.stderr)
         return 2
@@ -82,24 +87,45 @@ def lint(options: Sequence[str]) -> int:
     if options:
         print(f"./dev: lint takes no options, got {' '.join(options)}\n\n{USAGE}", end="", file=sys.stderr)
         return 2
-    environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     codes: list[int] = []
     for linter in LINTERS:
         print(f"$ {' '.join(linter)}", flush=True)
-        codes.append(subprocess.call([VENV / "bin" / linter[0], *linter[1:]], env=environment))
+        codes.append(subprocess.call([VENV / "bin" / linter[0], *linter[1:]], env=quiet))
+    return next((code for code in codes if code), 0)
+
+
+def bench(options: Sequence[str]) -> int:
+    """Run one benchmark or all, one after another; returns the first exit code that is not 0."""
+    known = sorted(path.stem for path in BENCHMARKS.glob("[a-z]*.py"))
+    is_named = bool(options) and not options[0].startswith("-")
+    names, rest = ([options[0]], options[1:]) if is_named else (known, options)
+    if not set(names) <= set(known):
+        print(f"./dev: no benchmark {names[0]!r}; there are: {', '.join(known)}\n\n{USAGE}", end="", file=sys.stderr)
+        return 2
+    try:
+        prepare_bench()
+    except subprocess.CalledProcessError as error:
+        print(f"./dev: setting up the benchmarks failed (exit code {error.returncode}), see above", file=sys.stderr)
+        return 1
+    codes = [subprocess.call([PYTHON, "-m", f"benchmarks.{name}", *rest], env=environment()) for name in names]
     return next((code for code in codes if code), 0)
 
 
 def hand_over(*arguments: str) -> NoReturn:
-    """Become the venv's Python, on the CPU and with JAX's compilation cache inside the project."""
-    environment = {
+    """Become the venv's Python."""
+    sys.stdout.flush()
+    os.execve(PYTHON, [str(PYTHON), *arguments], environment())  # noqa: S606 - no shell, a path of ours
+
+
+def environment() -> dict[str, str]:
+    """For the venv's Python: on the CPU, and with JAX's compilation cache inside the project."""
+    return {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    sys.stdout.flush()
-    os.execve(PYTHON, [str(PYTHON), *arguments], environment)  # noqa: S606 - no shell, a path of ours
 
 
 def prepare_venv() -> None:
@@ -112,27 +138,51 @@ def prepare_venv() -> None:
     Raises:
         subprocess.CalledProcessError: venv or pip failed; their output has been shown.
     """
-    wanted = fingerprint()
+    wanted = fingerprint("requirements.lock", "pyproject.toml")
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "dev.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two `./dev` at once: the second one waits, then finds the stamp
-        if stamp() == wanted and PYTHON.exists():
+        if stamp(STAMP) == wanted and PYTHON.exists():
             return
-        if stamp() == INCOMPLETE or not is_usable(PYTHON):
+        if stamp(STAMP) == INCOMPLETE or not is_usable(PYTHON):
             note("making .venv")
             run(lock, sys.executable, "-m", "venv", "--clear", str(VENV))
         note("installing requirements.lock into .venv (minutes the first time)")
         STAMP.write_text(INCOMPLETE)
         install(lock)
-        write_stamp(wanted)
+        write_stamp(STAMP, wanted)
+
+
+def prepare_bench() -> None:
+    """Add what only benchmarks need to a prepared `.venv`, unless its own stamp says it is there.
+
+    An interruption leaves the venv's stamp at "incomplete", for the same reason as in `prepare_venv`.
+
+    Raises:
+        subprocess.CalledProcessError: pip failed; its output has been shown.
+    """
+    wanted = fingerprint("requirements.lock", "requirements-bench.lock")
+    with (CACHE / "dev.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp(BENCH_STAMP) == wanted:
+            return
+        note("adding requirements-bench.lock to .venv")
+        usual = stamp(STAMP)
+        STAMP.write_text(INCOMPLETE)
+        try:
+            run(lock, *PIP, "-r", str(ROOT / "requirements.lock"), "-r", str(ROOT / "requirements-bench.lock"))
+        except subprocess.CalledProcessError:
+            write_stamp(STAMP, usual)
+            raise
+        write_stamp(BENCH_STAMP, wanted)
+        write_stamp(STAMP, usual)
 
 
 def install(lock: IO[str]) -> None:
     """Install the locked packages, then this checkout as it stands."""
-    pip = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
     try:
-        run(lock, *pip, "-r", str(ROOT / "requirements.lock"))
-        run(lock, *pip, "--quiet", "--no-deps", "--no-build-isolation", "-e", str(ROOT))
+        run(lock, *PIP, "-r", str(ROOT / "requirements.lock"))
+        run(lock, *PIP, "--quiet", "--no-deps", "--no-build-isolation", "-e", str(ROOT))
     except subprocess.CalledProcessError:
         STAMP.unlink()
         raise
@@ -143,24 +193,24 @@ def run(lock: IO[str], *command: str) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, pass_fds=[lock.fileno()])
 
 
-def fingerprint() -> str:
-    """A digest of all that decides what `.venv` holds: the path too, for its scripts name it."""
+def fingerprint(*names: str) -> str:
+    """A digest of the files that decide what `.venv` holds, and of its path, for its scripts name it."""
     digest = hashlib.sha256(os.fsencode(ROOT))
-    for name in ("requirements.lock", "pyproject.toml"):
+    for name in names:
         digest.update(b"\0" + (ROOT / name).read_bytes())
     return digest.hexdigest()
 
 
-def stamp() -> str:
+def stamp(path: Path) -> str:
     """What the last set-up left: a fingerprint, "incomplete", or "" for a venv that we have not set up."""
-    return STAMP.read_text() if STAMP.exists() else ""
+    return path.read_text() if path.exists() else ""
 
 
-def write_stamp(fingerprint: str) -> None:
-    """Replace the stamp in one step."""
-    fresh = STAMP.with_suffix(".new")
+def write_stamp(path: Path, fingerprint: str) -> None:
+    """Replace a stamp in one step."""
+    fresh = path.with_suffix(".new")
     fresh.write_text(fingerprint)
-    fresh.replace(STAMP)
+    fresh.replace(path)
 
 
 def is_usable(python: Path) -> bool:

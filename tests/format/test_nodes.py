@@ -203,10 +203,10 @@ def test_depth_is_bounded_and_what_fits_comes_back():
     assert there_and_back(deep) == deep
     with pytest.raises(CaptureError, match=r"^c/0/0/0/0/…: more than 64 containers inside one another\.$"):
         there_and_back(nested(MAX_DEPTH))
+    node: Any = 1
+    for _ in range(MAX_DEPTH):
+        node = {"list": [node]}
     with pytest.raises(DamagedError, match=r"^c/0/0/0/0/…: more than 64 containers inside one another$"):
-        node: Any = 1
-        for _ in range(MAX_DEPTH):
-            node = {"list": [node]}
         decode_node(node, ("c",), lambda path, stored: np.zeros(0))
 
 
