@@ -32,6 +32,8 @@ class Captured:
     """Its arrays are borrowed: read or own them before the objects change."""
     values: frozenset[str]
     """Names of the components that are values, so that the caller must hand them in again."""
+    lives: frozenset[str]
+    """Names of the components that hold a live object, so that a restore changes them in place."""
 
 
 def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) -> Captured:
@@ -57,7 +59,8 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
         made = {path: adapter_id for path, adapter_id in walk.made.items() if path[0] == name}
         components[name] = Component(adapter, tree, facts, fidelity, reason, made)
     snapshot = Snapshot(components, counters.env_steps, counters.updates, counters.boundary)
-    return Captured(snapshot, frozenset(name for name in objects if name in walk.values or name not in walk.lives))
+    lives = frozenset(map(str, walk.lives))
+    return Captured(snapshot, frozenset(name for name in objects if name in walk.values or name not in lives), lives)
 
 
 def _capture_one(walk: Walk, obj: Any, name: str) -> Tree:

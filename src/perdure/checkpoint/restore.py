@@ -71,8 +71,12 @@ def restore(
 
 
 def _capture_targets(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> Snapshot:
-    captured = capture({name: targets[name] for name in targets}, resolver, Counters()).snapshot
-    components = {name: replace(part, tree=owned(part.tree)) for name, part in captured.components.items()}
+    """The state from before, to be put back if applying fails; values are replaced, not changed, and not copied."""
+    captured = capture(targets, resolver, Counters())
+    components = {
+        name: replace(part, tree=owned(part.tree)) if name in captured.lives else part
+        for name, part in captured.snapshot.components.items()
+    }
     return Snapshot(components, snapshot.env_steps, snapshot.updates, snapshot.boundary)
 
 
