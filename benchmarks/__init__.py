@@ -1,0 +1,1 @@
+"""Measurements, each a module that `./dev bench` runs; results stand in `results/`. Never a timed test."""

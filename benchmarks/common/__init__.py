@@ -1,0 +1,1 @@
+"""What every benchmark needs: timing, scratch directories, the machine in words, tables."""

@@ -1,0 +1,1 @@
+"""What perdure is compared with, and perdure itself, behind one protocol."""
