@@ -100,7 +100,8 @@ def live_through(directory: Path, draw: random.Random, kills: int, flags: Sequen
         life = live(directory, lines, delay_s, flags)
         if life.restored:
             for name in before:
-                assert f"removed {name}, an unfinished checkpoint that a stopped process left behind" in life.said
+                kind = "a half-removed" if name.startswith(".removed.") else "an unfinished"
+                assert f"removed {name}, {kind} checkpoint that a stopped process left behind" in life.said
             assert not set(before) & set(leftovers(directory))
         if not life.killed:
             return history
