@@ -24,7 +24,9 @@ RESULTS = Path(__file__).parent / "results" / "checkpointing.md"
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures all parts and writes the results; some parts alone are only printed."""
     parser = argparse.ArgumentParser(prog="./dev bench checkpointing", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=20, help="turns of each peer; large states take a quarter")
+    parser.add_argument(
+        "--repeats", type=int, default=20, help="turns of each peer; large states and trainings take fewer"
+    )
     parser.add_argument("--part", choices=list(PARTS), action="append", help="only this part; print, write nothing")
     options = parser.parse_args(argv)
     facts = {
@@ -37,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             facts["machine"] = describe_machine(directory)
             parts.append(PARTS[name](directory, options.repeats))
     facts["other work"] = others.describe()
-    facts["turns"] = f"{options.repeats}; a quarter of that for 512 MiB and trainings"
+    facts["turns"] = f"{options.repeats}; a third of that for 512 MiB, a quarter for trainings"
     text = render("Checkpointing", facts, parts)
     print(text)
     if not options.part:

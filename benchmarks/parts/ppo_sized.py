@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.common.report import Part, Target, number, time_table
 from benchmarks.common.scratch import sync
-from benchmarks.common.timing import Sample, interleaved, note, seconds
+from benchmarks.common.timing import Sample, note, seconds
 from benchmarks.parts.blocked import BACKGROUND, ORBAX, ORBAX_V1, measure_blocked
 from benchmarks.peers.measuring import measure_loads, measure_saves
 from benchmarks.peers.nowhere import Nowhere
@@ -43,12 +43,12 @@ def measure(directory: Path, repeats: int) -> Part:
         Safetensors(),
     ]
     note("PPO-sized state: saves")
-    saves = measure_saves(peers, ppo_state, directory, repeats)
+    others = {NOWHERE: _all_but_the_disk, ONE_FILE: partial(_one_file, directory)}
+    saves = measure_saves(peers, ppo_state, directory, repeats, others)
     note("PPO-sized state: loads")
     loads = measure_loads(peers, ppo_state, directory, repeats)
     note("PPO-sized state: blocked time")
     blocked = measure_blocked(ppo_state, as_jax, directory, repeats)
-    saves |= interleaved({NOWHERE: _all_but_the_disk, ONE_FILE: partial(_one_file, directory)}, repeats)
     tables = [
         "Durable commit:",
         time_table(saves, ratio_to=OURS),

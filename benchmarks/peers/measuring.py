@@ -1,7 +1,7 @@
 """Turns peers into works that can take turns."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,24 @@ SPARE = 4
 """Touched before each measurement, as a multiple of the state: more than any peer needs."""
 
 
-def measure_saves(peers: Sequence[Peer], state: Callable[[int], State], directory: Path, repeats: int) -> Samples:
-    """How long each peer takes to save the state of each turn durably; the last save of each is kept for loading."""
+def measure_saves(
+    peers: Sequence[Peer],
+    state: Callable[[int], State],
+    directory: Path,
+    repeats: int,
+    others: Mapping[str, Work] | None = None,
+) -> Samples:
+    """How long each peer takes to save the state of each turn durably.
+
+    Args:
+        peers: who takes turns.
+        state: the state of each turn.
+        directory: where to; the last save of each peer is kept there for loading.
+        repeats: turns that count.
+        others: works that take turns with them.
+    """
     works = {peer.name: _saving(peer, state, _home(directory, peer)) for peer in peers}
-    return interleaved(works, repeats)
+    return interleaved({**works, **(others or {})}, repeats)
 
 
 def measure_loads(peers: Sequence[Peer], state: Callable[[int], State], directory: Path, repeats: int) -> Samples:
