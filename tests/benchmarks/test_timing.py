@@ -1,9 +1,9 @@
-"""Peers take turns: equally often, each time in another order, and the first round does not count."""
+"""Peers take turns: equally often, in changing orders, and the first round does not count."""
 
 from benchmarks.common.timing import Sample, interleaved
 
 
-def test_the_first_round_is_thrown_away_and_the_order_rotates():
+def test_the_first_round_is_thrown_away_and_orders_change():
     calls: list[tuple[str, int]] = []
 
     def work(name):
@@ -13,10 +13,13 @@ def test_the_first_round_is_thrown_away_and_the_order_rotates():
 
         return do
 
-    samples = interleaved({"a": work("a"), "b": work("b")}, repeats=2)
+    samples = interleaved({name: work(name) for name in "abc"}, repeats=9)
+    rounds = [[name for name, turn in calls if turn == at] for at in range(10)]
 
-    assert samples == {"a": Sample((1.0, 2.0)), "b": Sample((1.0, 2.0))}
-    assert calls == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
+    assert samples == dict.fromkeys("abc", Sample(tuple(map(float, range(1, 10)))))
+    assert calls == [(name, at) for at, names in enumerate(rounds) for name in names]
+    assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
+    assert len({tuple(names) for names in rounds}) > 3  # more than a rotation has
 
 
 def test_median_and_quartiles():
