@@ -1,6 +1,7 @@
 """perdure: reinforcement-learning training that can be stopped anywhere and resumed exactly."""
 
 from perdure.checkpoint.oneshot import load, read, save
+from perdure.contract.declared import EnvironmentVariable, File
 from perdure.errors import (
     AllDamagedError,
     CaptureError,
@@ -31,7 +32,9 @@ __all__ = [
     "CommitError",
     "ContractError",
     "DamagedError",
+    "EnvironmentVariable",
     "Every",
+    "File",
     "Finding",
     "ForgottenValueError",
     "Keep",

@@ -20,8 +20,10 @@
 Each also inherits the builtin exception that callers already catch.
 """
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,34 @@ class Finding:
     """What the target or the new configuration holds."""
     advice: str
     """The way out, one sentence."""
+    section: str = "structure"
+    """The section of the contract, or `structure` for leaves that do not fit."""
+    meaning: str = ""
+    """What going on all the same would mean, one sentence."""
+    change: str | None = None
+    """`OLD:NEW`, exact and unabridged, where the change may be accepted; None where it may not."""
+    follows: str | None = None
+    """The key of another finding that is the same change; whoever accepts that one accepts this one too."""
+
+    @property
+    def acceptance(self) -> str | None:
+        """What `--accept` takes to accept this very difference: `KEY=OLD:NEW`."""
+        return None if self.change is None else f"{self.key}={self.change}"
+
+    @property
+    def difference(self) -> str:
+        """Where, what the run holds, and what is here."""
+        return f"{self.key}: {self.saved} in the run, {self.found} here." if self.saved else f"{self.key}:"
+
+    @property
+    def explanation(self) -> str:
+        """What it means, and the way out."""
+        if self.follows:
+            return f"It follows from {self.follows}."
+        return " ".join(filter(None, (self.meaning, self.advice)))
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.saved} in the run, {self.found} here. {self.advice}"
+        return f"{self.difference} {self.explanation}"
 
 
 class PerdureError(Exception):
@@ -101,7 +128,35 @@ class ContractError(PerdureError, ValueError):
         self.findings = tuple(findings)
         number = len(self.findings)
         head = f"{place}: {number} difference{'s' if number != 1 else ''}; nothing was changed."
-        super().__init__("\n".join([head, *(f"  {finding}" for finding in self.findings)]))
+        super().__init__("\n".join([head, *_lines(self.findings), *_ways_on(self.findings)]))
+
+
+def _lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """A line each; what is to be said of several in a row is said once, after them."""
+    for explanation, group in groupby(findings, key=lambda finding: finding.explanation):
+        same = list(group)
+        if len(same) == 1:
+            yield f"  {same[0]}"
+            continue
+        yield from (f"  {finding.difference}" for finding in same)
+        yield f"    {explanation}"
+
+
+def _ways_on(findings: Sequence[Finding]) -> list[str]:
+    """The last line: what to type to go on with the changes, if all of them may be accepted."""
+    independent = [finding for finding in findings if finding.follows is None]
+    acceptances = [finding.acceptance for finding in independent if finding.acceptance is not None]
+    if not acceptances:
+        return []
+    words = " ".join(f"--accept {shlex.quote(text)}" for text in acceptances)
+    others = len(independent) - len(acceptances)
+    if others:
+        return [f"  {_number(others)} of them cannot be accepted; the others could be, by: {words}"]
+    return [f"  To go on all the same: {words}"]
+
+
+def _number(count: int) -> str:
+    return "one" if count == 1 else str(count)
 
 
 class RestoreError(PerdureError, RuntimeError):

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from perdure.adapters.facts import name_of
+from perdure.contract.naming import name_of
 from perdure.errors import UnknownObjectError
 
 

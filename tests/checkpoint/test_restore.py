@@ -11,7 +11,7 @@ import pytest
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture
 from perdure.checkpoint.opening import open_checkpoint
-from perdure.checkpoint.restore import restore
+from perdure.checkpoint.restore import Conditions, restore
 from perdure.checkpoint.save import About, save
 from perdure.errors import ContractError, Finding, RestoreError
 from perdure.format.state_digest import component_digests
@@ -164,7 +164,7 @@ def test_findings_of_before_are_told_together_with_those_of_the_targets():
     before = Finding("seed.seed", "1", "2", "Pass the saved one.")
 
     with pytest.raises(ContractError) as caught:
-        restore(saved({"x": 1}), {}, Resolver(), "step", findings=[before])
+        restore(saved({"x": 1}), {}, Resolver(), "step", conditions=Conditions([before]))
 
     assert [finding.key for finding in caught.value.findings] == ["seed.seed", "x"]
 
@@ -188,7 +188,9 @@ def test_facts_are_compared_by_name():
         ("net/state/dtype", "class numpy:float32", "class numpy:float64"),
         ("net/state/init", "function builtins:len", "no function"),
     ]
-    assert {f.advice for f in found} == {"Build it with the function, class or dtype that the run used."}
+    assert {f.advice for f in found} == {
+        "Build it with the function, class or dtype that the run used, or accept the change."
+    }
 
 
 def test_a_fact_where_state_was_saved_is_a_finding():

@@ -32,6 +32,7 @@ def test_json(perdure_cli, run_path: Path):
         "checkpoint": "step_0000000030",
         "continuation_class": "exact-snapshot",
         "size_bytes": size_of(run_path),
+        "amended": False,
         "problem": None,
     }
 

@@ -38,7 +38,7 @@ def test_the_line(clock: list[float], run_path: Path):
     clock.append(102.0)
     progress({}, 30)
 
-    assert progress.line(30) == "30 of 60 steps (50 %), return 12.3, 10 steps/s, last checkpoint 30"
+    assert progress.line(30) == "30 of 60 steps (50 %), return 12.3, 10 steps/s, 3 s left, last checkpoint 30"
 
 
 def test_before_anything_is_known(clock: list[float], tmp_path: Path):
@@ -68,7 +68,7 @@ def test_elsewhere_it_is_a_plain_line_now_and_then(clock: list[float], run_path:
         progress({}, steps)
     progress.close()
 
-    assert stream.getvalue() == "20 of 60 steps (33 %), return –, 1 steps/s, last checkpoint 30\n"
+    assert stream.getvalue() == "20 of 60 steps (33 %), return –, 1 steps/s, 40 s left, last checkpoint 30\n"
 
 
 def test_a_reader_that_went_away_stops_no_training(clock: list[float], run_path: Path):

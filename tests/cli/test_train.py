@@ -98,13 +98,17 @@ def test_train_on_an_existing_run_resumes_it_and_steps_back_over_damage(perdure_
 @pytest.mark.full
 def test_other_options_are_refused_all_at_once(perdure_cli, stopped: Path):
     before = {path: path.read_bytes() for path in stopped.rglob("*.json*")}
-    result = perdure_cli("train", "ppo", "--run", stopped, *options(seed=4, gae_lambda=0.5, total_steps=112))
+    result = perdure_cli("train", "ppo", "--run", stopped, *options(seed=4, gae_lambda=0.5, total_steps=16))
 
     assert (result.code, result.out) == (3, "")
     assert "3 differences; nothing was changed." in result.err
     assert "seed.seed: 3 in the run, 4 here." in result.err
     assert "algorithm.ppo.gae_lambda: 0.95 in the run, 0.5 here." in result.err
-    assert "horizon.ppo.total_steps: 96 in the run, 112 here." in result.err
+    assert "horizon.ppo.total_steps: 96 in the run, 16 here. The run has taken" in result.err
+    assert (
+        "2 of them cannot be accepted; the others could be, by: --accept algorithm.ppo.gae_lambda=0.95:0.5\n"
+        in result.err
+    )
     assert {path: path.read_bytes() for path in stopped.rglob("*.json*")} == before
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from perdure.contract.arithmetic import arithmetic, changes
+from perdure.contract.arithmetic import arithmetic, changes, told
 
 
 def test_versions_and_machine_are_noted():
@@ -28,5 +28,10 @@ def test_a_library_counts_once_it_is_loaded(monkeypatch):
 def test_changes_are_told_in_words():
     saved = {"numpy": "1", "jax": "2", "same": "x", "XLA_FLAGS": "--a"}
     now = {"numpy": "2", "torch": "3", "same": "x", "XLA_FLAGS": ""}
-    assert changes(saved, now) == ["XLA_FLAGS: --a then, not set now", "numpy: 1 then, 2 now"]
-    assert changes({"a": "1"}, {"a": "1"}) == []
+    changed = changes(saved, now)
+    assert changed == {"XLA_FLAGS": ("--a", "not set"), "numpy": ("1", "2")}
+    assert told(changed) == [
+        "arithmetic changed: XLA_FLAGS: --a then, not set now. The last bits of results may differ from here on.",
+        "arithmetic changed: numpy: 1 then, 2 now. The last bits of results may differ from here on.",
+    ]
+    assert changes({"a": "1"}, {"a": "1"}) == {}

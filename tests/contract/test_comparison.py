@@ -30,10 +30,11 @@ def test_values_are_compared_with_their_types(old: Any, new: Any):
 
 def test_missing_and_new_keys_are_findings():
     findings = compare(algorithm(a=1, b=2), algorithm(b=2, c=3))
+    advice = "Pass the saved value, accept the change, or start a new run with the new value."
 
     assert [str(finding) for finding in findings] == [
-        "algorithm.a: 1 in the run, nothing here. Pass the saved value, or start a new run with the new one.",
-        "algorithm.c: nothing in the run, 3 here. Pass the saved value, or start a new run with the new one.",
+        f"algorithm.a: 1 in the run, nothing here. From here on another learner would train. {advice}",
+        f"algorithm.c: nothing in the run, 3 here. From here on another learner would train. {advice}",
     ]
 
 
@@ -48,8 +49,8 @@ def test_all_findings_come_sorted_by_section_and_key():
     findings = compare(saved, found)
 
     assert [finding.key for finding in findings] == ["algorithm.a", "algorithm.b", "horizon.steps", "seed.seed"]
-    assert findings[2].advice == "Pass the saved total, or start a new run."
-    assert findings[3].advice == "A resume goes on with the run's seed: pass the saved one, or start a new run."
+    assert findings[2].advice == "Pass the saved total, accept the change, or start a new run."
+    assert findings[3].advice == "Pass the saved seed, or start a new run."
 
 
 def test_a_section_that_only_one_side_has_is_compared_key_by_key():

@@ -72,6 +72,7 @@ def test_a_past_version_loads_bit_by_bit(version: str):
     opened = open_checkpoint(store, "checkpoint")
 
     assert diff_snapshots(opened.snapshot, snapshot()) == []
+    assert (opened.manifest.amended, opened.manifest.trained_s) == (("algorithm.lr=0.001:0.0003",), 12.5)
     assert {name: part.made for name, part in opened.snapshot.components.items() if part.made} == {
         "arrays": {("arrays", "weak"): "jax-array"}
     }
@@ -102,6 +103,8 @@ if __name__ == "__main__":
         arithmetic={"numpy": "2.4.6"},
         metrics={"offset": 0, "digest": "xxh3_128:99aa06d3014798d86001c324468d497f"},
         scores={"return": 1.5},
+        amended=["algorithm.lr=0.001:0.0003"],
+        trained_s=12.5,
         created="2026-11-30T00:00:00.000+00:00",
     )
     save(LocalStore(target, target / "damaged"), "checkpoint", snapshot(), about)

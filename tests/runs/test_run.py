@@ -28,7 +28,7 @@ from perdure import (
 )
 from perdure.checkpoint.opening import read_manifest
 from perdure.runs import committer as committer_module
-from perdure.runs import opening as opening_module
+from perdure.runs import contract_terms as contract_terms_module
 from perdure.runs import run as run_module
 from perdure.runs.directory import RunDirectory, step_name
 from perdure.runs.lineage import read_lineage
@@ -844,13 +844,14 @@ def test_the_lineage_tells_what_happened(tmp_path: Path):
         ("started", None),
         ("committed", step_name(0)),
         ("committed", step_name(20)),
+        ("stopped", None),
         ("resumed", step_name(20)),
         ("committed", step_name(40)),
         ("finished", step_name(40)),
     ]
     manifests = [read_manifest(RunDirectory(tmp_path / "x").store(), name) for name in states_names(tmp_path / "x")]
     assert [manifest.parent for manifest, _ in manifests] == [None, manifests[0][1], manifests[1][1]]
-    assert history[3]["digest"] == manifests[1][1]
+    assert history[4]["digest"] == manifests[1][1]
 
 
 def test_the_lineage_tells_what_retention_removed(tmp_path: Path):
@@ -894,7 +895,7 @@ def test_a_hook_that_fails_is_told_in_the_lineage_and_the_run_goes_on(tmp_path: 
 def test_changed_arithmetic_is_told_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(committer_module, "arithmetic", lambda: {"numpy": "1.0"})
     Training(tmp_path / "x").restore().stop()
-    monkeypatch.setattr(opening_module, "arithmetic", lambda: {"numpy": "2.0"})
+    monkeypatch.setattr(contract_terms_module, "arithmetic", lambda: {"numpy": "2.0"})
 
     training = Training(tmp_path / "x").restore()
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from perdure.adapters.adapter import ExactAdapter, Kind
-from perdure.adapters.facts import name_of
 from perdure.adapters.walk import Walk
+from perdure.contract.naming import name_of
 from perdure.errors import CaptureError, Finding
 from perdure.tree.diff import summary
 from perdure.tree.leaves import PLAIN_TYPES, Tree

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 
 from perdure.adapters.containers import Children, Container
-from perdure.adapters.facts import name_of
 from perdure.adapters.walk import Walk
+from perdure.contract.naming import name_of
 from perdure.errors import Finding
 from perdure.tree.leaves import PLAIN_TYPES, Tree
 from perdure.tree.paths import Step

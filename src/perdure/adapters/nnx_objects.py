@@ -7,9 +7,10 @@ import jax
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
 from perdure.adapters.walk import Walk
+from perdure.contract.naming import name_of
 from perdure.errors import Finding
 from perdure.tree.leaves import Tree
-from perdure.tree.paths import Step
+from perdure.tree.paths import Path, Step
 
 _BOOKKEEPING = frozenset({"_pytree__state", "_pytree__nodes"})
 
@@ -22,7 +23,8 @@ class Variable(Container):
     has_identity = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """The value's tree."""
+        """The value's tree; the class is a fact, for it decides what is trained."""
+        walk.fact(name_of(type(obj)))
         return walk.capture_inner(obj.get_value())
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -47,8 +49,12 @@ class Node(Container):
     has_identity = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """A dict of the attributes' trees."""
-        return {name: walk.capture(child, name) for name, child in _attributes(obj).items()}
+        """A dict of the attributes' trees; the class is a fact, plain attributes are settings."""
+        walk.fact(name_of(type(obj)))
+        attributes = _attributes(obj)
+        for name, child in attributes.items():
+            _note_settings(child, (name,), walk)
+        return {name: walk.capture(child, name) for name, child in attributes.items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The attributes must be the same."""
@@ -66,6 +72,14 @@ class Node(Container):
 
 def _attributes(obj: Any) -> Children:
     return {_step(name): value for name, value in vars(obj).items() if name not in _BOOKKEEPING}
+
+
+def _note_settings(value: Any, path: Path, walk: Walk) -> None:
+    if type(value) in (bool, int, float, str, type(None)):
+        walk.setting(value, *path)
+    elif type(value) in (list, tuple):
+        for at, part in enumerate(value):
+            _note_settings(part, (*path, at), walk)
 
 
 def _step(name: str) -> Step:

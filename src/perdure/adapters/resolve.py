@@ -48,6 +48,8 @@ INHERITED = MappingProxyType(
         "jaxlib._jax.ArrayImpl": "jax_arrays:JaxArray",
         "jax._src.random.prng.PRNGKeyArray": "jax_arrays:JaxKey",
         "jax._src.prng.PRNGKeyArray": "jax_arrays:JaxKey",
+        "optax._src.base.GradientTransformation": "jax_optimizers:Transformation",
+        "optax._src.base.GradientTransformationExtraArgs": "jax_optimizers:Transformation",
         "flax.nnx.variablelib.Variable": "nnx_objects:Variable",
         "flax.nnx.pytreelib.Pytree": "nnx_objects:Node",
         "flax.nnx.statelib.State": "nnx_objects:State",

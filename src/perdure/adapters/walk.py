@@ -42,6 +42,8 @@ class Walk:
         self._speakers: list[tuple[Path, Object]] = []
         self.facts: dict[Path, str] = {}
         """Functions, classes and dtypes met by `capture`, by path."""
+        self.settings: dict[Path, str | float | None] = {}
+        """Plain values met by `capture` that were chosen when objects were built: a fresh start must hold the same."""
         self.values: set[Step] = set()
         """Components in which `capture` met a value, which the caller must hand in again."""
         self.lives: set[Step] = set()
@@ -137,9 +139,13 @@ class Walk:
         """The same for the plain tree at `step` below the object at hand."""
         return self._at(step, lambda: self.rebuild(tree))
 
-    def fact(self, name: str) -> None:
-        """Notes a function, class or dtype at this place."""
-        self.facts[self.path] = name
+    def fact(self, text: str, *below: Step) -> None:
+        """Notes a function, class or dtype at this place, or what belongs to it at the steps `below`."""
+        self.facts[(*self._path, *below)] = text
+
+    def setting(self, value: str | float | None, *below: Step) -> None:
+        """Notes a plain value that somebody chose when the object at this place was built (a dropout rate)."""
+        self.settings[(*self._path, *below)] = value
 
     def finding(self, saved: str, found: str, advice: str, *below: Step) -> Finding:
         """A finding at this place, or at the place that the steps `below` lead to."""

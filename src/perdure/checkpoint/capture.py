@@ -1,14 +1,15 @@
 """Capture: live objects and values to one snapshot."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
+from perdure.contract.facts import formatted
 from perdure.errors import CaptureError, UsageError
 from perdure.tree.leaves import Tree
-from perdure.tree.paths import format_path
+from perdure.tree.paths import Path
 from perdure.tree.snapshot import Component, Snapshot
 
 
@@ -34,6 +35,8 @@ class Captured:
     """Names of the components that are values, so that the caller must hand them in again."""
     lives: frozenset[str]
     """Names of the components that hold a live object, so that a restore changes them in place."""
+    settings: Mapping[Path, str | float | None] = field(default_factory=dict)
+    """Plain values that were chosen when modules were built (a dropout rate), by path."""
 
 
 def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) -> Captured:
@@ -54,13 +57,14 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
     components = {}
     for name, tree in trees.items():
         adapter = resolver.resolve(objects[name], (name,)).id
-        facts = {format_path(path[1:]): fact for path, fact in walk.facts.items() if path[0] == name}
+        facts = formatted({path[1:]: fact for path, fact in walk.facts.items() if path[0] == name})
         fidelity, reason = walk.weakest.get(name, ("exact-snapshot", "full state captured"))
         made = {path: adapter_id for path, adapter_id in walk.made.items() if path[0] == name}
         components[name] = Component(adapter, tree, facts, fidelity, reason, made)
     snapshot = Snapshot(components, counters.env_steps, counters.updates, counters.boundary)
     lives = frozenset(map(str, walk.lives))
-    return Captured(snapshot, frozenset(name for name in objects if name in walk.values or name not in lives), lives)
+    values = frozenset(name for name in objects if name in walk.values or name not in lives)
+    return Captured(snapshot, values, lives, walk.settings)
 
 
 def _capture_one(walk: Walk, obj: Any, name: str) -> Tree:

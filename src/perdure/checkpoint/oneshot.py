@@ -12,10 +12,11 @@ from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.capture import Counters, capture
 from perdure.checkpoint.opening import Opened, open_checkpoint, read_manifest
-from perdure.checkpoint.restore import restore
+from perdure.checkpoint.restore import Conditions, restore
 from perdure.checkpoint.save import About
 from perdure.checkpoint.save import save as save_snapshot
 from perdure.contract.arithmetic import arithmetic
+from perdure.contract.overrides import Accept, Overrides, given_texts
 from perdure.errors import DamagedError, NoCheckpointError
 from perdure.store.local import LocalStore
 from perdure.tree.leaves import Alias, Array, PRNGKey, Tree
@@ -42,6 +43,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     only: Collection[str] | None = None,
+    accept: Accept = (),
     **targets: Any,
 ) -> dict[str, Any]:
     """Restores a checkpoint into `targets`: all of them, or none.
@@ -49,6 +51,7 @@ def load(
     Args:
         path: a checkpoint directory, of `perdure.save` or of a run.
         only: components to restore (`only=["networks"]`); the others are not read. Default: all.
+        accept: differences in functions, classes and dtypes that are accepted, `KEY=OLD:NEW` each, as a refusal says.
         **targets: one for every component that is restored; live ones in place. The generators of a run's process
             (`process_rng`) are left alone.
 
@@ -61,7 +64,10 @@ def load(
         ContractError: a target does not fit; nothing was changed.
     """
     opened = _open(path, only, without=() if PROCESS_RNG in targets else (PROCESS_RNG,))
-    return restore(opened.snapshot, targets, Resolver(), opened.name, digests=opened.digests).objects
+    conditions = Conditions(overrides=Overrides(given_texts(accept)))
+    return restore(
+        opened.snapshot, targets, Resolver(), opened.name, digests=opened.digests, conditions=conditions
+    ).objects
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

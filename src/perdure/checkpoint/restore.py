@@ -1,12 +1,15 @@
 """Restore: a verified snapshot into live objects; everything is checked before anything changes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.adapters.resolve import WITHOUT_TARGET, Resolver
 from perdure.adapters.walk import Walk
-from perdure.checkpoint.capture import Counters, capture
+from perdure.checkpoint.amend import Amended, Number, amend
+from perdure.checkpoint.capture import Captured, Counters, capture
+from perdure.contract.facts import compare_facts, is_trace
+from perdure.contract.overrides import Accepted, Overrides, settle
 from perdure.errors import ContractError, Finding, RestoreError
 from perdure.format.state_digest import component_digests
 from perdure.tree.diff import diff_snapshots
@@ -23,6 +26,24 @@ class Restored:
     """By component: the live object itself, or the new value."""
     values: frozenset[str]
     """Names of the components that are values."""
+    accepted: tuple[Accepted, ...] = ()
+    """Differences that the overrides covered."""
+    amended: Amended | None = None
+    """Where accepted values went."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a resume must meet beside fitting targets."""
+
+    findings: Sequence[Finding] = ()
+    """What spoke against the restore before the targets were looked at."""
+    overrides: Overrides = Overrides()  # noqa: RUF009 - a frozen value
+    """What is accepted all the same."""
+    start: Mapping[str, Number] = field(default_factory=dict)
+    """The numbers that the run started with, by path."""
+    fresh: Captured | None = None
+    """The targets' state, if it was captured already."""
 
 
 def restore(
@@ -32,7 +53,7 @@ def restore(
     place: str,
     *,
     digests: Mapping[str, str] | None = None,
-    findings: Sequence[Finding] = (),
+    conditions: Conditions = Conditions(),
 ) -> Restored:
     """Restores all targets, or none.
 
@@ -45,7 +66,7 @@ def restore(
         resolver: finds their adapters.
         place: the checkpoint's name, for messages.
         digests: the components' digests, where they are known already.
-        findings: what spoke against the restore before the targets were looked at.
+        conditions: what else a resume must meet.
 
     Returns:
         The restored objects.
@@ -54,25 +75,28 @@ def restore(
         ContractError: a target does not fit; all findings at once, nothing changed.
         RestoreError: applying failed; the state from before was put back.
     """
-    before = _capture_targets(snapshot, targets, resolver)
-    findings = [*findings, *_check(snapshot, targets, before, resolver)]
-    if findings:
-        raise ContractError(f"{place}: this is not the same run", findings)
-    expected = component_digests(snapshot) if digests is None else digests
+    fresh = conditions.fresh or capture(targets, resolver, Counters())
+    before = _kept(fresh, snapshot)
+    findings = [*conditions.findings, *_check(snapshot, targets, before, resolver)]
+    settled = settle(findings, conditions.overrides)
+    if settled.remaining:
+        raise ContractError(f"{place}: this is not the same run", settled.remaining)
+    amended = amend(snapshot, before, settled.accepted, conditions.start) if settled.accepted else None
+    wanted = amended.snapshot if amended else snapshot
+    expected = component_digests(wanted) if digests is None or amended else digests
     try:
-        objects = _apply(snapshot, targets, resolver)
-        values = _compare(snapshot, expected, objects, resolver, place)
+        objects = _apply(wanted, targets, resolver)
+        values = _compare(wanted, expected, objects, resolver, place)
     except Exception as error:
         raise RestoreError(f"{place}: restoring failed: {error} {_put_back(before, targets, resolver)}") from error
     except BaseException:  # an interrupt
         _put_back(before, targets, resolver)
         raise
-    return Restored(objects, values)
+    return Restored(objects, values, tuple(settled.accepted), amended)
 
 
-def _capture_targets(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> Snapshot:
+def _kept(captured: Captured, snapshot: Snapshot) -> Snapshot:
     """The state from before, to be put back if applying fails; values are replaced, not changed, and not copied."""
-    captured = capture(targets, resolver, Counters())
     components = {
         name: replace(part, tree=owned(part.tree)) if name in captured.lives else part
         for name, part in captured.snapshot.components.items()
@@ -91,27 +115,15 @@ def _check(snapshot: Snapshot, targets: Mapping[str, Any], before: Snapshot, res
             findings.append(Finding(name, "no such component", "a target", advice))
         else:
             parts = walk.check(targets[name], snapshot.components[name].tree, name)
-            facts = _check_facts(name, snapshot, before)
-            findings += parts + [fact for fact in facts if not any(_is_below(fact.key, part.key) for part in parts)]
+            facts = compare_facts(name, snapshot.components[name].facts, before.components[name].facts)
+            findings += parts + [fact for fact in facts if not _is_told(fact, parts)]
     return findings
 
 
-def _is_below(key: str, ancestor: str) -> bool:
-    return key == ancestor or key.startswith(f"{ancestor}/")
-
-
-def _check_facts(name: str, snapshot: Snapshot, before: Snapshot) -> list[Finding]:
-    saved, found = snapshot.components[name].facts, before.components[name].facts
-    return [
-        Finding(
-            f"{name}/{path}" if path else name,
-            saved.get(path, "no function"),
-            found.get(path, "no function"),
-            "Build it with the function, class or dtype that the run used.",
-        )
-        for path in sorted(saved.keys() | found.keys())
-        if saved.get(path) != found.get(path)
-    ]
+def _is_told(fact: Finding, parts: Sequence[Finding]) -> bool:
+    """Whether leaves that do not fit say the same more clearly."""
+    above = any(fact.key == part.key or fact.key.startswith(f"{part.key}/") for part in parts)
+    return above or (bool(parts) and is_trace(fact.key))
 
 
 def _apply(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> dict[str, Any]:

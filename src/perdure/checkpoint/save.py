@@ -1,6 +1,6 @@
 """Save: a snapshot to a committed entry of a store."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -43,6 +43,10 @@ class About:
     """How far `metrics.jsonl` had come."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """The numbers among the boundary's metrics, by which retention may judge."""
+    amended: Sequence[str] = ()
+    """Differences that were accepted, in order."""
+    trained_s: float = 0.0
+    """Seconds of training so far, over all resumes."""
     created: str | None = None
     """Wall-clock time, ISO 8601 in UTC; None: now."""
 
@@ -231,6 +235,8 @@ def _manifest(
         parent=about.parent,
         contract=about.contract,
         arithmetic=about.arithmetic,
+        amended=about.amended,
+        trained_s=about.trained_s,
         metrics=about.metrics,
         scores=about.scores,
     )

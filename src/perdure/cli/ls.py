@@ -37,6 +37,8 @@ class Row:
     """Of all its files."""
     age_s: float | None
     """Seconds since that checkpoint was committed, or the run was created."""
+    amended: bool
+    """Whether somebody accepted a difference from the run's first contract."""
     problem: str | None
     """What is wrong with the record or with a newer checkpoint."""
 
@@ -90,16 +92,18 @@ def describe(directory: RunDirectory, folder: Path) -> Row:
             break
         except DamagedError as error:
             problems.append(str(error))
+    contract = manifest.contract if manifest else record.contract if record else {}
     created = manifest.created if manifest else record.created if record else None
     return Row(
         run=os.path.relpath(directory.path, folder),
-        env=environment_of(record) if record else None,
+        env=environment_of(contract),
         env_steps=manifest.env_steps if manifest else None,
-        total_steps=horizon_of(record) if record else None,
+        total_steps=horizon_of(contract),
         checkpoint=name,
         continuation_class=manifest.fidelity if manifest else None,
         size_bytes=size_of(directory.path),
         age_s=age(created) if created else None,
+        amended=bool(manifest and manifest.amended),
         problem="; ".join(problems) or None,
     )
 
@@ -119,7 +123,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "–" if row.env_steps is None else f"{row.env_steps:,}",
         "–" if row.total_steps is None else f"{row.total_steps:,}",
         (row.checkpoint or "none") + (" !" if row.problem else ""),
-        row.continuation_class or "–",
+        (row.continuation_class or "–") + (", amended" if row.amended else ""),
         size(row.size_bytes),
         "–" if row.age_s is None else duration(row.age_s),
     )

@@ -15,6 +15,8 @@ from perdure.errors import PerdureError, UsageError
 VERBS = {
     "train": "train a policy in a run, or go on with that run",
     "resume": "go on with a run as it was launched",
+    "log": "tell what happened to a run, in words",
+    "fork": "begin a new run at a checkpoint of another one",
     "ls": "list the runs below a folder",
     "show": "say what is in a run or a checkpoint",
     "verify": "read every byte of a run or a checkpoint and name what is damaged",

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from perdure.cli.output import duration
 from perdure.runs.directory import RunDirectory, newest_first, steps_of
 
 TERMINAL_INTERVAL_S = 0.2
@@ -51,12 +52,20 @@ class Progress:
             self._write(self.line(env_steps))
 
     def line(self, env_steps: int) -> str:
-        """Steps, return, rate, last checkpoint."""
+        """Steps, return, rate, time left, last checkpoint."""
         share = 100 * env_steps // self._total_steps
         parts = [f"{env_steps:,} of {self._total_steps:,} steps ({share} %)"]
         parts.append(f"return {'–' if self.last_return is None else f'{self.last_return:.1f}'}")
-        parts.append(f"{self._rate():,.0f} steps/s" if len(self._recent) > 1 else "– steps/s")
+        parts += self._pace(env_steps)
         return ", ".join([*parts, self._last_checkpoint()])
+
+    def _pace(self, env_steps: int) -> list[str]:
+        """Rate and time left, both by what this process did lately: steps from before a resume do not count."""
+        if len(self._recent) < 2:
+            return ["– steps/s"]
+        rate = self._rate()
+        left_s = max(self._total_steps - env_steps, 0) / max(rate, 1e-9)
+        return [f"{rate:,.0f} steps/s", f"{duration(left_s)} left"]
 
     def _rate(self) -> float:
         (then, first), (now, last) = self._recent[0], self._recent[-1]

@@ -1,6 +1,7 @@
 """`perdure resume DIR`: go on with a run as it was launched."""
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -9,19 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.targets import horizon_of
+from perdure.cli.options import changed_options
 from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, watch
+from perdure.contract.horizon import total_of
+from perdure.contract.overrides import given_texts
 from perdure.errors import UsageError
 from perdure.runs.begin import decide
 from perdure.runs.directory import RunDirectory, open_directory
-from perdure.runs.loading import newest_intact
+from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import acquire
-from perdure.runs.record import RunRecord, read_record
+from perdure.runs.record import read_record
+from perdure.runs.resumption import latest_launch, latest_total, read_history
 from perdure.runs.retention import Keep
 
 if TYPE_CHECKING:
     from perdure.cli.progress import Progress
-    from perdure.nnx import TrainResult
+    from perdure.nnx import NetworkConfig, TrainResult
 
 NOTE = """\
 A run of `perdure train` goes on in this process. For a script's run the recorded command is printed and executed where
@@ -30,10 +34,14 @@ here. Either way it must resume: PERDURE_MODE=resume and PERDURE_RUN_DIR make it
 this run. How many checkpoints a script's run keeps is the script's own affair.
 """
 
+_FIRST_LAUNCH = "The command and the options are those of the first launch."
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments; main splits off what stands after `--`."""
-    parser.usage = "perdure resume DIR [--keep-last N] [-- CMD ...]"
+    parser.usage = (
+        "perdure resume DIR [--accept KEY=OLD:NEW] [--reason TEXT] [--total-steps N] [--keep-last N] [-- CMD …]"
+    )
     parser.epilog = NOTE
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
     parser.add_argument(
@@ -42,6 +50,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="of a run of `perdure train`: how many of the newest checkpoints stay (default: as launched; 0: all)",
     )
+    parser.add_argument(
+        "--total-steps",
+        metavar="N",
+        type=int,
+        help="of a run of `perdure train`: go for another total of steps",
+    )
+    parser.add_argument(
+        "--accept",
+        metavar="KEY=OLD:NEW",
+        action="append",
+        default=[],
+        help="accept a difference from the run, as the refusal says it; a run of `perdure train` takes the new value",
+    )
+    parser.add_argument("--reason", metavar="TEXT", help="why it is accepted, for the run's history")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,67 +76,121 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.command == []:
         raise UsageError("resume: no command after `--`.")
+    given_texts(arguments.accept)  # what is no acceptance at all is said here, not in a script's traceback
     directory = open_directory(arguments.directory)
     record = read_record(directory.record)
-    keep = retention(
-        arguments.keep_last if arguments.keep_last is not None else record.launch.get("keep_last", KEEP_LAST)
-    )
+    history, unreadable = read_history(directory)
+    if unreadable:
+        print(f"perdure: {directory.path}: {unreadable[0]} {_FIRST_LAUNCH}", file=sys.stderr)
+    launch = latest_launch(record, history)
     decide(directory, "resume")
     found = newest_intact(directory.store(), str(directory.path), record.run_id)
-    env_steps, horizon = found.opened.manifest.env_steps, horizon_of(record)
-    if horizon is not None and env_steps >= horizon:
-        print(f"{directory.path}: finished already, at {env_steps:,} of {horizon:,} steps ({found.opened.name}).")
-        return ExitCode.DONE
-    if arguments.keep_last is not None and (arguments.command or record.launch.get("kind") == "script"):
-        raise UsageError("--keep-last is for runs of `perdure train`; a script says itself what it keeps.")
-    return _go_on(directory, record, arguments.command, keep)
+    if arguments.command is None and launch.get("kind") == "trainer":
+        return _resume_trainer(directory, launch, found, arguments)
+    _refuse_options_of_trainers(arguments)
+    total, env_steps = latest_total(record, history), found.opened.manifest.env_steps
+    goes_on = arguments.command is not None or bool(arguments.accept)
+    if not goes_on and total is not None and env_steps >= total:
+        return _finished(directory, found, total)
+    return _resume_script(directory, launch, arguments)
 
 
-def _go_on(directory: RunDirectory, record: RunRecord, command: Sequence[str] | None, keep: Keep | None) -> int:
-    if command is not None:
-        _execute(directory, command, Path.cwd())
-    match record.launch:
-        case {"kind": "trainer", "name": "ppo", "config": dict()}:
-            return _resume_ppo(directory, record, keep)
-        case {"kind": "trainer", "name": name}:
-            raise UsageError(f"{directory.path}: launched by the trainer {name!r}; this perdure has: ppo.")
+def _finished(directory: RunDirectory, found: Found, total: int) -> int:
+    env_steps = found.opened.manifest.env_steps
+    print(f"{directory.path}: finished already, at {env_steps:,} of {total:,} steps ({found.opened.name}).")
+    return ExitCode.DONE
+
+
+def _refuse_options_of_trainers(arguments: argparse.Namespace) -> None:
+    for option, value in (("--keep-last", arguments.keep_last), ("--total-steps", arguments.total_steps)):
+        if value is not None:
+            raise UsageError(f"{option} is for runs of `perdure train`; a script says that itself.")
+
+
+def _resume_script(directory: RunDirectory, launch: Mapping[str, Any], arguments: argparse.Namespace) -> NoReturn:
+    told = {"PERDURE_ACCEPT": json.dumps(arguments.accept)} if arguments.accept else {}
+    told |= {"PERDURE_REASON": arguments.reason} if arguments.reason else {}
+    if arguments.command is not None:
+        _execute(directory, arguments.command, Path.cwd(), told)
+    match launch:
         case {"kind": "script", "argv": [str(), *_] as argv, "cwd": str(cwd)}:
             _check_ownership(directory)
-            _execute(directory, argv, Path(cwd))
+            _execute(directory, argv, Path(cwd), told)
     raise UsageError(f"{directory.path}: its record does not tell how it was launched. {_ask_for_command(directory)}")
 
 
-def _resume_ppo(directory: RunDirectory, record: RunRecord, keep: Keep | None) -> int:
-    require_trainer()
-    config: Mapping[str, Any] = record.launch["config"]
-    _check_config(directory, config)
+def _resume_trainer(
+    directory: RunDirectory, launch: Mapping[str, Any], found: Found, arguments: argparse.Namespace
+) -> int:
+    match launch:
+        case {"name": "ppo", "config": {"ppo": {"total_steps": int()}} as recorded}:
+            pass
+        case {"name": "ppo"}:
+            raise UsageError(f"{directory.path}: its launch record is not this perdure's.")
+        case _:
+            name = launch.get("name")
+            raise UsageError(f"{directory.path}: launched by the trainer {name!r}; this perdure has: ppo.")
+    config = changed_options(recorded, arguments.accept, arguments.total_steps)
+    total, env_steps = config["ppo"]["total_steps"], found.opened.manifest.env_steps
+    is_done = env_steps >= total and not arguments.accept
+    if is_done and arguments.total_steps in (None, total_of(found.opened.manifest.contract.get("horizon", {}))):
+        return _finished(directory, found, total)
+    last = arguments.keep_last if arguments.keep_last is not None else launch.get("keep_last", KEEP_LAST)
+    keep = retention(last)
+    _check_options(directory, recorded, config)
+    return _resume_ppo(directory, {**launch, "config": config}, keep, arguments)
 
-    def launch(progress: "Progress") -> "TrainResult":
+
+def _resume_ppo(
+    directory: RunDirectory, launch: Mapping[str, Any], keep: Keep | None, arguments: argparse.Namespace
+) -> int:
+    config: Mapping[str, Any] = launch["config"]
+
+    def go_on(progress: "Progress") -> "TrainResult":
         from perdure.nnx import resume_ppo
 
-        every = cadence(config["checkpoint_every_steps"])
-        return resume_ppo(record.launch, directory.path, checkpoint_every=every, keep=keep, log_fn=progress)
+        return resume_ppo(
+            launch,
+            directory.path,
+            checkpoint_every=cadence(config["checkpoint_every_steps"]),
+            keep=keep,
+            log_fn=progress,
+            accept=arguments.accept,
+            reason=arguments.reason,
+        )
 
-    return watch(directory, config["ppo"]["total_steps"], launch)
+    return watch(directory, config["ppo"]["total_steps"], go_on)
 
 
-def _check_config(directory: RunDirectory, config: Mapping[str, Any]) -> None:
-    """The recorded options must still be this perdure's, before anything is opened."""
+def _check_options(directory: RunDirectory, recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
+    """The recorded options must still be this perdure's, and the changed ones possible, before anything is opened."""
     from perdure.cli.train import check_buildable
+
+    require_trainer()
+    try:
+        _parts_of(recorded)
+    except (LookupError, TypeError, ValueError) as error:
+        raise UsageError(f"{directory.path}: its launch record is not this perdure's: {error}") from error
+    try:
+        env, networks = _parts_of(changed)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    check_buildable(env, networks)
+
+
+def _parts_of(config: Mapping[str, Any]) -> tuple[str, "NetworkConfig"]:
+    """The environment's name and the networks' options; all options are checked."""
     from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping
 
-    try:
-        parts = dict(config)
-        env, networks = parts.pop("env_id"), from_mapping(NetworkConfig, parts.pop("networks"))
-        from_mapping(TrainConfig, parts)
-    except (LookupError, TypeError, ValueError) as error:
-        raise UsageError(f"{directory.record}: its options are not this perdure's: {error}") from error
-    check_buildable(env, networks)
+    parts = dict(config)
+    env, networks = parts.pop("env_id"), from_mapping(NetworkConfig, parts.pop("networks"))
+    from_mapping(TrainConfig, parts)
+    return env, networks
 
 
 def _check_ownership(directory: RunDirectory) -> None:
     """A command is executed only if nobody but this user can have written it down."""
-    for path in (directory.path, directory.record):
+    for path in filter(Path.exists, (directory.path, directory.record, directory.lineage)):
         status = path.stat()
         if status.st_uid != os.geteuid():
             whose = "belongs to another user, who could have written any command into it"
@@ -125,7 +201,7 @@ def _check_ownership(directory: RunDirectory) -> None:
         raise UsageError(f"{path}: {whose}; nothing was executed. {_ask_for_command(directory)}")
 
 
-def _execute(directory: RunDirectory, argv: Sequence[str], cwd: Path) -> NoReturn:
+def _execute(directory: RunDirectory, argv: Sequence[str], cwd: Path, told: Mapping[str, str]) -> NoReturn:
     """Puts the command in this process's place, so that signals and exit codes are its own."""
     acquire(directory.lock).release()  # before a script starts, which would report it in a traceback
     if not cwd.is_dir():
@@ -136,7 +212,7 @@ def _execute(directory: RunDirectory, argv: Sequence[str], cwd: Path) -> NoRetur
     os.chdir(cwd)
     insists = {"PERDURE_MODE": "resume", "PERDURE_RUN_DIR": str(directory.path)}
     try:
-        os.execvpe(argv[0], list(argv), {**os.environ, **insists})  # noqa: S606 - no shell on purpose
+        os.execvpe(argv[0], list(argv), {**os.environ, **insists, **told})  # noqa: S606 - no shell on purpose
     except OSError as error:
         raise UsageError(f"{argv[0]}: cannot be executed ({error.strerror}). {_ask_for_command(directory)}") from error
 

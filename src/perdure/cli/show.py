@@ -11,9 +11,12 @@ from perdure.cli.inventory import inventory
 from perdure.cli.metric_streams import count_rows
 from perdure.cli.output import age, count, duration, print_json, print_table, size, value
 from perdure.cli.targets import CheckpointTarget, RunTarget, environment_of, find_target, horizon_of, size_of
+from perdure.contract.sections import START
 from perdure.errors import DamagedError, UsageError
 from perdure.format.manifest import Manifest
 from perdure.runs.record import read_record
+from perdure.runs.resumption import latest_launch, read_history
+from perdure.runs.story import hours
 
 NOTE = "Manifests are proven by their digests; tensor files are not read (`perdure verify` reads every byte)."
 
@@ -53,24 +56,38 @@ def run_document(target: RunTarget) -> dict[str, Any]:
     record = read_record(directory.record)
     checkpoints = [_checkpoint_line(checkpoint) for checkpoint in target.checkpoints()]
     sound = [line for line in checkpoints if line["problem"] is None]
+    newest = _newest_manifest(target)
+    contract = newest.contract if newest else record.contract
     rows, last_row = count_rows(directory)
     return {
         "run": directory.path,
         "run_id": record.run_id,
         "created": record.created,
-        "launch": dict(record.launch),
-        "env": environment_of(record),
+        "parent": record.parent,
+        "launch": dict(latest_launch(record, read_history(directory)[0])),
+        "env": environment_of(contract),
         "env_steps": sound[0]["env_steps"] if sound else None,
-        "total_steps": horizon_of(record),
+        "total_steps": horizon_of(contract),
         "continuation_class": sound[0]["continuation_class"] if sound else None,
         "size_bytes": size_of(directory.path),
         "checkpoints": checkpoints,
         "set_aside": sorted(path.name for path in directory.damaged.iterdir()) if directory.damaged.is_dir() else [],
         "metrics_rows": rows,
         "last_metrics": last_row,
-        "contract": {section: dict(keys) for section, keys in record.contract.items()},
+        "contract": {section: dict(keys) for section, keys in contract.items()},
+        "amended": list(newest.amended) if newest else [],
+        "trained_s": newest.trained_s if newest else None,
         "versions": dict(record.versions),
     }
+
+
+def _newest_manifest(target: RunTarget) -> Manifest | None:
+    for checkpoint in target.checkpoints():
+        try:
+            return checkpoint.manifest()
+        except DamagedError:
+            continue
+    return None
 
 
 def _checkpoint_line(checkpoint: CheckpointTarget) -> dict[str, Any]:
@@ -100,16 +117,22 @@ def _print_run(document: Mapping[str, Any]) -> None:
         ("launched", _launch(document["launch"])),
         ("environment", document["env"] or "not stated"),
         ("steps", _progress(steps, total)),
+        ("trained", "–" if document["trained_s"] is None else hours(document["trained_s"])),
         ("class", document["continuation_class"] or "–"),
         ("size", size(document["size_bytes"])),
         ("metrics", count(document["metrics_rows"], "row")),
     ]
     if document["set_aside"]:
         facts.append(("damaged", f"{len(document['set_aside'])} set aside: {', '.join(document['set_aside'])}"))
+    if document["parent"]:
+        facts.insert(2, ("forked from", f"{document['parent']['checkpoint']} of run {document['parent']['run_id']}"))
+    facts += [("amended", text) for text in document["amended"]]
     print_table(facts)
     _print_checkpoints(document["checkpoints"])
     _print_mapping("last metrics", document["last_metrics"] or {})
     for section, keys in document["contract"].items():
+        if section == START:
+            continue
         _print_mapping(f"contract, {section}", keys)
 
 

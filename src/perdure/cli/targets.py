@@ -1,15 +1,18 @@
 """What a user points at: a run or a checkpoint."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perdure.checkpoint.opening import Opened, open_checkpoint, read_manifest
+from perdure.contract.horizon import total_of
 from perdure.errors import DamagedError, NoCheckpointError, NoRunError
 from perdure.format.manifest import FILE_NAME, Manifest
 from perdure.runs.directory import RunDirectory, newest_first, steps_of
 from perdure.runs.loading import manifest_of_run, open_of_run
-from perdure.runs.record import RunRecord, read_record
+from perdure.runs.record import read_record
 from perdure.store.local import LocalStore
 
 
@@ -93,6 +96,8 @@ class RunTarget:
 
 Target = RunTarget | CheckpointTarget
 
+Contract = Mapping[str, Mapping[str, Any]]
+
 
 def find_target(text: str | os.PathLike[str]) -> Target:
     """The run or checkpoint at a path.
@@ -120,17 +125,16 @@ def run_id(run: RunDirectory) -> str | None:
         return None
 
 
-def environment_of(record: RunRecord) -> str | None:
-    """The environment's name, where the configuration tells it under a usual key."""
+def environment_of(contract: Contract) -> str | None:
+    """The environment's name, where the contract tells it under a usual key."""
     usual = ("env_id", "env", "environment", "env_name")
-    values = {key.split(".")[-1]: value for section in record.contract.values() for key, value in section.items()}
+    values = {key.split(".")[-1]: value for section in contract.values() for key, value in section.items()}
     return next((str(values[key]) for key in usual if values.get(key) is not None), None)
 
 
-def horizon_of(record: RunRecord) -> int | None:
+def horizon_of(contract: Contract) -> int | None:
     """The total of environment steps that the contract states."""
-    steps = list(record.contract.get("horizon", {}).values())
-    return steps[0] if len(steps) == 1 and type(steps[0]) is int else None
+    return total_of(contract.get("horizon", {}))
 
 
 def size_of(path: Path) -> int:

@@ -32,6 +32,10 @@ class PPOCommand:
     """The networks."""
     keep_last: int
     """How many checkpoints stay; 0: all."""
+    accept: tuple[str, ...]
+    """Differences from the run that are accepted."""
+    reason: str | None
+    """Why."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
             checkpoint_every=cadence(command.config.checkpoint_every_steps),
             keep=keep,
             log_fn=progress,
+            accept=command.accept,
+            reason=command.reason,
         )
 
     total_steps = command.config.ppo.total_steps
@@ -94,6 +100,8 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         seed: int = defaults.seed,
         checkpoint_every_steps: int = defaults.checkpoint_every_steps,
         keep_last: int = KEEP_LAST,
+        accept: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+        reason: str | None = None,
         ppo: tyro.conf.OmitArgPrefixes[PPOConfig] = defaults.ppo,
         eval: EvalConfig = defaults.eval,
         networks: NetworkConfig = NetworkConfig(),  # noqa: B008 - a frozen value
@@ -105,12 +113,15 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
             run: The run's directory.
             seed: Seeds the environments, the sampling, the minibatches and the evaluations.
             checkpoint_every_steps: Env-steps between checkpoints; after ten minutes without one, one is saved anyway.
-            keep_last: How many of the newest checkpoints stay, pinned ones aside; 0 for all. Not remembered by the run.
+            keep_last: How many of the newest checkpoints stay, pinned ones aside; 0 for all. A resume keeps as many.
+            accept: Differences from the run that are accepted, KEY=OLD:NEW each, as the refusal says them.
+            reason: Why they are accepted, for the run's history.
             ppo: The algorithm.
             eval: Evaluation, which never touches the training.
             networks: The networks.
         """
-        return PPOCommand(env, run, TrainConfig(ppo, eval, seed, checkpoint_every_steps), networks, keep_last)
+        config = TrainConfig(ppo, eval, seed, checkpoint_every_steps)
+        return PPOCommand(env, run, config, networks, keep_last, accept, reason)
 
     try:
         return tyro.cli(command, args=list(words), prog="perdure train ppo")

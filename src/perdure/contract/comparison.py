@@ -3,39 +3,51 @@
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.contract.sections import FREE, OPERATIONAL, Rule, rule_of
+from perdure.contract.text import ABSENT, same, text_of
 from perdure.errors import Finding
 from perdure.tree.diff import summary
 
-FREE_SECTIONS = frozenset({"operational"})
-ABSENT = "nothing"
-
-_ADVICE = {
-    "seed": "A resume goes on with the run's seed: pass the saved one, or start a new run.",
-    "horizon": "Pass the saved total, or start a new run.",
-}
-_DEFAULT_ADVICE = "Pass the saved value, or start a new run with the new one."
+Sections = Mapping[str, Mapping[str, Any]]
 
 
-def compare(saved: Mapping[str, Mapping[str, Any]], found: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+def compare(saved: Sections, found: Sections) -> list[Finding]:
     """Every difference that speaks against a resume, sorted by section and key.
 
-    Values are compared with their types: 1, 1.0, "1" and True are four different values.
+    Values are compared with their types: 1, 1.0, "1" and True are four different values. A key that one side lacks is
+    a difference, also where the other side's section is free.
     """
     findings = []
-    for section in sorted((saved.keys() | found.keys()) - FREE_SECTIONS):
+    for section in sorted((saved.keys() | found.keys()) - FREE):
         old, new = saved.get(section, {}), found.get(section, {})
-        for key in sorted(old.keys() | new.keys()):
-            if not (key in old and key in new and _same(old[key], new[key])):
-                findings.append(
-                    Finding(
-                        f"{section}.{key}",
-                        summary(old[key]) if key in old else ABSENT,
-                        summary(new[key]) if key in new else ABSENT,
-                        _ADVICE.get(section, _DEFAULT_ADVICE),
-                    )
-                )
+        rule = rule_of(section)
+        for key in sorted(old.keys() & new.keys() if rule.needs_both else old.keys() | new.keys()):
+            if not (key in old and key in new and same(old[key], new[key])):
+                findings.append(_finding(section, key, old, new, rule, _moved(key, saved, found)))
     return findings
 
 
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and (a == b or (a != a and b != b))
+def _finding(section: str, key: str, old: Mapping[str, Any], new: Mapping[str, Any], rule: Rule, moved: str) -> Finding:
+    texts = [text_of(side[key]) if key in side else ABSENT for side in (old, new)]
+    return Finding(
+        name_of(section, key),
+        summary(old[key]) if key in old else ABSENT,
+        summary(new[key]) if key in new else ABSENT,
+        f"{moved}{rule.advice}",
+        section,
+        rule.meaning,
+        ":".join(texts) if rule.is_acceptable else None,
+    )
+
+
+def name_of(section: str, key: str) -> str:
+    """A key as people write it: `algorithm.learning_rate`; the path of a leaf needs no section before it."""
+    return key if "/" in key else f"{section}.{key}"
+
+
+def _moved(key: str, saved: Sections, found: Sections) -> str:
+    """A remark where `free=` covers the key on one side only."""
+    free_then, free_now = key in saved.get(OPERATIONAL, {}), key in found.get(OPERATIONAL, {})
+    if free_then == free_now:
+        return ""
+    return f"The key is free {'here and was not in the run' if free_now else 'in the run and is not here'}. "

@@ -8,6 +8,10 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+from perdure.contract.declared import EnvironmentVariable, File
+from perdure.contract.facts import facts_of
+from perdure.contract.naming import full_name_of
+from perdure.contract.sections import OPERATIONAL, RESERVED
 from perdure.errors import UsageError
 
 Plain = None | bool | int | float | str
@@ -15,25 +19,58 @@ Section = dict[str, Plain]
 Contract = dict[str, Section]
 """Section name -> key -> value. Keys are dotted: `ppo.learning_rate`."""
 
-SECTIONS = ("algorithm", "horizon", "seed", "operational")
+SECTIONS = ("algorithm", "horizon", "seed", OPERATIONAL)
 
 
-def contract_of(config: Any, *, horizon: str | None, free: Sequence[str]) -> Contract:
+def contract_of(
+    config: Any, *, horizon: str | None, free: Sequence[str], own: Mapping[str, Any] | None = None
+) -> Contract:
     """The contract that a configuration stands for.
 
     Args:
         config: a dataclass, a mapping, an object with attributes (`argparse.Namespace`), or None.
         horizon: the dotted key that names the total number of environment steps, if there is one.
         free: patterns (`track`, `wandb_*`) of keys that may change at a resume.
+        own: sections of the user's own (`contract=`), each a configuration in itself.
 
     Returns:
-        Sections `algorithm`, `horizon`, `seed` (keys whose last part is `seed`) and `operational` (free).
+        Sections `algorithm`, `horizon`, `seed` (keys whose last part is `seed`), `operational` (free), and own ones.
 
     Raises:
-        UsageError: a value that cannot be compared later, or a `horizon` that is no key.
+        UsageError: a value that cannot be compared later, a `horizon` that is no key, a section that cannot be one.
     """
     if isinstance(free, str):
         raise UsageError(f"free={free!r}: a list of patterns, such as [{free!r}].")
+    contract = _of_config(config, horizon, free)
+    for section, keys in _sections(own).items():
+        for key, value in flatten(keys):
+            name = OPERATIONAL if is_free(key, free) else section
+            if key in contract.setdefault(name, {}):
+                raise UsageError(f"contract[{section!r}]: config= has the key {key!r} too; rename one.")
+            contract[name][key] = value
+    return contract
+
+
+def _sections(own: Any) -> Mapping[str, Any]:
+    if own is None:
+        return {}
+    if not isinstance(own, Mapping):
+        raise UsageError(f"contract={own!r}: a mapping from sections to keys, such as {{'reward': {{'weight': 0.5}}}}.")
+    for section, keys in own.items():
+        if not isinstance(section, str) or section in RESERVED or not section.isidentifier():
+            taken = ", ".join(sorted(RESERVED))
+            raise UsageError(f"contract[{section!r}]: a section's name is an identifier, and none of {taken}.")
+        if not isinstance(keys, Mapping) and not dataclasses.is_dataclass(keys):
+            raise UsageError(f"contract[{section!r}]={keys!r}: a mapping or dataclass of keys and values.")
+    return own
+
+
+def is_free(key: str, free: Sequence[str]) -> bool:
+    """Whether one of the patterns covers the key."""
+    return any(fnmatchcase(key, pattern) for pattern in free)
+
+
+def _of_config(config: Any, horizon: str | None, free: Sequence[str]) -> Contract:
     contract: Contract = {name: {} for name in SECTIONS}
     flat: dict[str, Plain] = {}
     for key, value in flatten(config):
@@ -41,7 +78,7 @@ def contract_of(config: Any, *, horizon: str | None, free: Sequence[str]) -> Con
             raise UsageError(f"config: two entries have the key {key!r}; rename one.")
         flat[key] = value
         contract[_section(key, horizon, free)][key] = value
-    if horizon in contract["operational"]:
+    if horizon in contract[OPERATIONAL]:
         raise UsageError(f"horizon={horizon!r} cannot be free; take it out of free={list(free)}.")
     if horizon is not None and not contract["horizon"]:
         raise UsageError(f"horizon={horizon!r} is no key of config; it has {list(flat)}.")
@@ -49,8 +86,8 @@ def contract_of(config: Any, *, horizon: str | None, free: Sequence[str]) -> Con
 
 
 def _section(key: str, horizon: str | None, free: Sequence[str]) -> str:
-    if any(fnmatchcase(key, pattern) for pattern in free):
-        return "operational"
+    if is_free(key, free):
+        return OPERATIONAL
     if key == horizon:
         return "horizon"
     return "seed" if key.split(".")[-1] == "seed" else "algorithm"
@@ -75,12 +112,15 @@ def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
         yield prefix, f"{type(config).__name__}.{config.name}"
     elif config is None or isinstance(config, bool | int | float | str):
         yield prefix, _plain(config)
+    elif isinstance(config, File | EnvironmentVariable):
+        yield prefix or "value", config.fact()
     elif isinstance(config, PurePath):
         yield prefix, str(config)
     elif hasattr(config, "item") and getattr(config, "shape", None) == ():
         yield prefix, _plain(config.item())
     elif callable(config) and hasattr(config, "__qualname__") and prefix:
-        yield prefix, f"{config.__module__}.{config.__qualname__}"
+        yield prefix, full_name_of(config)
+        yield from ((".".join([prefix, *map(str, path)]), text) for path, text in facts_of(config) if path)
     else:
         yield from _flatten_parts(config, prefix)
 

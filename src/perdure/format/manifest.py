@@ -1,7 +1,8 @@
 """The manifest: everything about a checkpoint but the arrays' bytes, as one canonical JSON document."""
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -74,6 +75,10 @@ class Manifest:
     """How far `metrics.jsonl` had come: `{"offset": bytes, "digest": digest of these bytes}`."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """The finite numbers among the boundary's metrics, by which retention judges."""
+    amended: Sequence[str] = ()
+    """Differences from the run's first contract that somebody accepted, in order: `KEY=OLD:NEW` each."""
+    trained_s: float = 0.0
+    """Seconds of training until here, those before earlier resumes included, pauses between them not."""
 
     @property
     def fidelity(self) -> str:
@@ -119,6 +124,7 @@ def _document(manifest: Manifest) -> dict[str, Json]:
     document["components"] = {name: dict(vars(entry)) for name, entry in manifest.components.items()}
     document["files"] = {name: dict(vars(entry)) for name, entry in manifest.files.items()}
     document["contract"] = encode_contract(manifest.contract)
+    document["amended"] = list(manifest.amended)
     return {**document, "format": FORMAT_NAME, "version": FORMAT_VERSION}
 
 
@@ -160,6 +166,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "arithmetic": (dict,),
     "metrics": (dict, type(None)),
     "scores": (dict,),
+    "amended": (list,),
+    "trained_s": (int, float),
 }
 _COMPONENT_TYPES: dict[str, tuple[type, ...]] = {
     "adapter": (str,),
@@ -182,10 +190,14 @@ def _checked(document: dict[str, Json]) -> Manifest:
         _check_digest(document["parent"], f"{FILE_NAME}: parent")
     _check_texts(document["arithmetic"], f"{FILE_NAME}: arithmetic")
     _check_metrics(document)
+    if not all(isinstance(text, str) for text in document["amended"]):
+        raise DamagedError(f"{FILE_NAME}: amended: an acceptance is text")
+    if not 0 <= document["trained_s"] < math.inf:
+        raise DamagedError(f"{FILE_NAME}: trained_s: seconds of training are 0 or more")
     components = {name: _component(name, entry) for name, entry in document["components"].items()}
     files = {name: _file(name, entry) for name, entry in document["files"].items()}
-    contract = decode_contract(document["contract"], FILE_NAME)
-    return Manifest(**{**document, "components": components, "files": files, "contract": contract})
+    contract, amended = decode_contract(document["contract"], FILE_NAME), tuple(document["amended"])
+    return Manifest(**{**document, "components": components, "files": files, "contract": contract, "amended": amended})
 
 
 def _component(name: str, entry: Json) -> ComponentEntry:

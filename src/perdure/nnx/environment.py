@@ -53,6 +53,12 @@ class Environment(Protocol):
         ...
 
 
+def contract_of(env: Environment) -> dict[str, Any] | None:
+    """The contract sections of an environment that has a method `contract`; None for others."""
+    describe = getattr(env, "contract", None)
+    return None if describe is None else describe()
+
+
 def done_of(state: Any) -> jax.Array:
     """Where the episode is over, bool, of the shape of `state.done`."""
     return jnp.asarray(state.done).astype(bool)

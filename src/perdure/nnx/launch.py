@@ -1,7 +1,7 @@
 """Starting and resuming PPO runs from plain values: what `perdure train ppo` and `perdure resume` do."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from flax import nnx
 
 from perdure import Every, Keep, Run
 from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping
-from perdure.nnx.environment import Environment
+from perdure.nnx.environment import Environment, contract_of
 from perdure.nnx.networks.containers import Sequential
 from perdure.nnx.networks.factories import make_mlp_actor_critic
 from perdure.nnx.networks.layers import Flattener
@@ -30,6 +30,8 @@ def launch_ppo(
     keep: Keep | None = Keep(last=2),  # noqa: B008 - a frozen value
     background: bool = True,
     log_fn: LogFn | None = None,
+    accept: Sequence[str] = (),
+    reason: str | None = None,
 ) -> TrainResult:
     """Train an actor-critic of dense layers on a gymnax environment, in a run.
 
@@ -43,6 +45,8 @@ def launch_ppo(
         keep: Which checkpoints stay; all of them if None.
         background: Whether a thread writes checkpoints while the training goes on.
         log_fn: As in `train_ppo`.
+        accept: Differences from the run that are accepted, `KEY=OLD:NEW` each.
+        reason: Why, for the lineage.
 
     Raises:
         ValueError: If there is no such environment, or an option is refused.
@@ -50,19 +54,20 @@ def launch_ppo(
     """
     network_config = networks or NetworkConfig()
     env, policy = build(env_id, network_config, seed=config.seed)
-    settings = {
-        "env_id": env_id,
-        "networks": dataclasses.asdict(network_config),
-        **dataclasses.asdict(config),
-    }
+    settings = {"networks": dataclasses.asdict(network_config), **dataclasses.asdict(config)}
+    launched = {"env_id": env_id, **settings}
     seed_process(config.seed, run_directory)
     opened = Run(
         run_directory,
         config=settings,
+        contract=contract_of(env),
         horizon="ppo.total_steps",
+        schedules="none",
         free=FREE,
+        accept=accept,
+        reason=reason,
         every=checkpoint_every or Every(env_steps=config.checkpoint_every_steps),
-        launch={"kind": "trainer", "name": "ppo", "config": settings, "keep_last": (keep.last or 1) if keep else 0},
+        launch={"kind": "trainer", "name": "ppo", "config": launched, "keep_last": (keep.last or 1) if keep else 0},
         mode=mode,
         keep=keep,
         background=background,
@@ -79,6 +84,8 @@ def resume_ppo(
     keep: Keep | Literal["recorded"] | None = "recorded",
     background: bool = True,
     log_fn: LogFn | None = None,
+    accept: Sequence[str] = (),
+    reason: str | None = None,
 ) -> TrainResult:
     """Go on with a run that `launch_ppo` started.
 
@@ -89,6 +96,8 @@ def resume_ppo(
         keep: As in `launch_ppo`; by default as the record says.
         background: As in `launch_ppo`.
         log_fn: As in `train_ppo`.
+        accept: As in `launch_ppo`.
+        reason: As in `launch_ppo`.
 
     Raises:
         ValueError: If the record is of another trainer, or of another version's.
@@ -110,6 +119,8 @@ def resume_ppo(
         keep=_recorded_keep(record) if keep == "recorded" else keep,
         background=background,
         log_fn=log_fn,
+        accept=accept,
+        reason=reason,
     )
 
 

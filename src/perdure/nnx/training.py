@@ -11,7 +11,7 @@ import numpy as np
 
 from perdure import Every, Run
 from perdure.nnx.config import TrainConfig, with_overrides
-from perdure.nnx.environment import Environment, done_of
+from perdure.nnx.environment import Environment, contract_of, done_of
 from perdure.nnx.evaluation import evaluate
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.ppo import iterate
@@ -89,7 +89,15 @@ def train_ppo(
         return _train(env, eval_env or env, state, config, run, log_fn)
     seed_process(config.seed, run)
     every = Every(env_steps=config.checkpoint_every_steps)
-    with Run(run, config=config, horizon="ppo.total_steps", free=FREE, every=every) as opened:
+    with Run(
+        run,
+        config=config,
+        contract=contract_of(env),
+        horizon="ppo.total_steps",
+        schedules="none",
+        free=FREE,
+        every=every,
+    ) as opened:
         return _train(env, eval_env or env, state, config, opened, log_fn)
 
 

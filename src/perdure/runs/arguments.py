@@ -1,11 +1,14 @@
 """The arguments of `Run`: refused where they are given, not hours later."""
 
+import json
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal
 
-from perdure.errors import UsageError
+from perdure.checkpoint.capture import Counters
+from perdure.contract.overrides import Accept, Overrides, given_texts
+from perdure.errors import ForgottenValueError, UsageError
 from perdure.runs.cadence import Every
 from perdure.runs.directory import RunDirectory
 from perdure.runs.retention import Keep, KeepAny
@@ -28,6 +31,40 @@ def count(verb: str, name: str, value: Any) -> int:
     return number
 
 
+def next_counters(before: Counters, env_steps: int, updates: int | None) -> Counters:
+    """The counters of the next boundary.
+
+    Raises:
+        UsageError: one does not grow.
+    """
+    number = before.boundary + 1
+    steps = count("boundary", "env_steps", env_steps)
+    now = Counters(steps, number if updates is None else count("boundary", "updates", updates), number)
+    if now.env_steps <= before.env_steps or now.updates < before.updates:
+        message = (
+            f"boundary {number}: env_steps={now.env_steps}, updates={now.updates} after "
+            f"env_steps={before.env_steps}, updates={before.updates}. Both count from the start of "
+            "the run; env_steps grows at each boundary."
+        )
+        raise UsageError(message)
+    return now
+
+
+def check_values(given: Set[str], values: Set[str], live: Set[str]) -> None:
+    """Compares the names handed to a boundary with those that `restore` was given.
+
+    Raises:
+        ForgottenValueError: a value is missing, or one appears that `restore` was not given.
+    """
+    missing, unknown = sorted(values - given), sorted(given - values - live)
+    if missing:
+        again = ", ".join(f"{name}={name}" for name in missing)
+        message = f"boundary: {missing} were given to restore and are values: hand them in again ({again})."
+        raise ForgottenValueError(message)
+    if unknown:
+        raise ForgottenValueError(f"boundary: {unknown} were not given to restore; add them there first.")
+
+
 def insisted_mode(mode: str, directory: RunDirectory) -> Mode:
     """The mode.
 
@@ -36,14 +73,41 @@ def insisted_mode(mode: str, directory: RunDirectory) -> Mode:
     Raises:
         UsageError: there is no such mode.
     """
-    insists_here = os.path.realpath(os.environ.get("PERDURE_RUN_DIR", directory.path)) == os.path.realpath(
-        directory.path
-    )
-    insisted = os.environ.get("PERDURE_MODE", mode) if mode == "auto" and insists_here else mode
+    insisted = _from_environment("PERDURE_MODE", directory) or mode if mode == "auto" else mode
     match insisted:
         case "auto" | "new" | "resume":
             return insisted
     raise UsageError(f"mode={insisted!r}: one of 'auto', 'new', 'resume'.")
+
+
+def _from_environment(name: str, directory: RunDirectory) -> str | None:
+    """What `perdure resume` has to say to this run; it may not reach another one that the same script opens."""
+    place = os.environ.get("PERDURE_RUN_DIR", directory.path)
+    return os.environ.get(name) if os.path.realpath(place) == os.path.realpath(directory.path) else None
+
+
+def overrides_of(accept: Accept, reason: str | None, directory: RunDirectory) -> Overrides:
+    """What is accepted: by the script, and by `perdure resume --accept` through the environment.
+
+    Raises:
+        UsageError: an acceptance that is none.
+    """
+    typed = _from_environment("PERDURE_ACCEPT", directory)
+    texts = json.loads(typed) if typed else []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"PERDURE_ACCEPT={typed!r}: a JSON list of texts KEY=OLD:NEW.")
+    given = dict.fromkeys([*given_texts(accept), *given_texts(texts)])
+    return Overrides(tuple(given), reason=reason or _from_environment("PERDURE_REASON", directory))
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Refuses what is none of the choices.
+
+    Raises:
+        UsageError: it is another value.
+    """
+    if value not in choices:
+        raise UsageError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}.")
 
 
 def horizon_steps(horizon: str | int | None, contract: Mapping[str, Mapping[str, Any]]) -> int | None:

@@ -31,8 +31,6 @@ _log = logging.getLogger("perdure")
 class Terms:
     """How a run commits."""
 
-    contract: Mapping[str, Mapping[str, Any]]
-    """Written into every manifest."""
     keep: Keep | KeepAny | None = None
     """What stays; None: everything."""
     background: bool = True
@@ -41,8 +39,22 @@ class Terms:
     """The user's own hook."""
 
 
+@dataclass(frozen=True)
+class Past:
+    """What a run brings along when it is opened, and every later checkpoint bears."""
+
+    contract: Mapping[str, Mapping[str, Any]]
+    """What must be the same for a resume."""
+    digest: str | None = None
+    """Digest of the newest checkpoint's manifest."""
+    amended: tuple[str, ...] = ()
+    """Differences that were accepted so far."""
+    trained_s: float = 0.0
+    """Seconds of training before this opening."""
+
+
 @dataclass
-class _Past:
+class _Last:
     """What the committer knows of the commits before."""
 
     saved: Saved | None = None
@@ -60,18 +72,17 @@ class Committer:
         journal: Journal,
         run_id: str,
         terms: Terms,
-        *,
-        parent: str | None,
+        past: Past,
         check_lock: Callable[[], None],
     ) -> None:
-        """Begins.
+        """Begins; the clock of the training runs from here.
 
         Args:
             directory: the run.
             journal: its streams.
             run_id: its id.
             terms: how it commits.
-            parent: digest of the newest checkpoint's manifest.
+            past: what the run brings along.
             check_lock: raises if the writer lock is not held any more; called before each commit.
         """
         self._check_lock = check_lock
@@ -79,8 +90,20 @@ class Committer:
         self._journal = journal
         self._run_id = run_id
         self._terms = terms
-        self._past = _Past(digest=parent)
+        self._past = past
+        self._opened_at = time.monotonic()
+        self._last = _Last(digest=past.digest)
         self._writer = BackgroundWriter()
+
+    @property
+    def trained_s(self) -> float:
+        """Seconds of training in all: those the run brought along, and those since it was opened."""
+        return self._past.trained_s + time.monotonic() - self._opened_at
+
+    @property
+    def amended(self) -> tuple[str, ...]:
+        """Differences that were accepted so far."""
+        return self._past.amended
 
     def wait(self) -> None:
         """Waits for the commit in flight.
@@ -121,11 +144,13 @@ class Committer:
         snapshot = _owned(snapshot) if in_background else snapshot
         about = About(
             run_id=self._run_id,
-            parent=self._past.digest,
-            contract=self._terms.contract,
+            parent=self._last.digest,
+            contract=self._past.contract,
             arithmetic=arithmetic(),
             metrics=self._journal.metrics.mark(),
             scores=scores_of(metrics or {}),
+            amended=self._past.amended,
+            trained_s=round(self.trained_s, 3),
         )
         if not in_background:
             self._save(snapshot, about, lambda: time.perf_counter() - started)
@@ -137,11 +162,11 @@ class Committer:
         started = time.perf_counter()
         name = step_name(snapshot.env_steps)
         self._sync_metrics(name)
-        saved = save(self._directory.store(), name, snapshot, about, self._shareable())
+        saved = self._saved(name, snapshot, about)
         save_s = time.perf_counter() - started
-        self._past.saved, self._past.digest = saved, saved.digest
-        self._past.number += 1
-        self._past.scores[name] = about.scores
+        self._last.saved, self._last.digest = saved, saved.digest
+        self._last.number += 1
+        self._last.scores[name] = about.scores
         sizes = {"size_bytes": saved.size_bytes, "written_bytes": saved.written_bytes}
         try:
             self._journal.lineage.append("committed", durable=False, checkpoint=name, digest=saved.digest)
@@ -149,6 +174,13 @@ class Committer:
         except OSError as error:  # the checkpoint itself is the truth
             self._report(name, "journal", error)
         self._after(name)
+
+    def _saved(self, name: str, snapshot: Snapshot, about: About) -> Saved:
+        try:
+            return save(self._directory.store(), name, snapshot, about, self._shareable())
+        except CommitError as error:
+            self._report(name, "commit", error)
+            raise
 
     def _sync_metrics(self, name: str) -> None:
         try:
@@ -160,7 +192,7 @@ class Committer:
     def _shareable(self) -> Saved | None:
         """The checkpoint whose files the next may share: not every so-manieth, where the policy wants full ones."""
         full_every = self._terms.keep.full_every if self._terms.keep else None
-        return None if full_every and self._past.number % full_every == 0 else self._past.saved
+        return None if full_every and self._last.number % full_every == 0 else self._last.saved
 
     def _after(self, name: str) -> None:
         """What follows a commit and cannot undo it."""
@@ -178,12 +210,12 @@ class Committer:
     def _prune(self) -> None:
         if self._terms.keep is None:
             return
-        removed = prune(self._directory, self._terms.keep, self._past.scores).removed
+        removed = prune(self._directory, self._terms.keep, self._last.scores).removed
         if removed:
             self._journal.lineage.append("removed", durable=False, checkpoints=list(removed))
 
     def _report(self, name: str, what: str, error: Exception) -> None:
-        """Says what failed after the commit of `name`, in the log and, if the disk takes it, in the lineage."""
+        """Says what failed around the commit of `name`, in the log and, if the disk takes it, in the lineage."""
         problem = f"{type(error).__name__}: {error}"
         _log.warning("%s: %s failed for %s: %s", self._directory.path, what, name, problem)
         with suppress(OSError):

@@ -35,7 +35,7 @@ class Lineage:
         """Adds an event.
 
         Args:
-            event: `started`, `committed`, `resumed`, `finished`.
+            event: `started`, `committed`, `removed`, `resumed`, `stopped`, `finished`, or a fault (`commit_failed`).
             durable: whether to sync; commits do without, for the checkpoints themselves are the truth.
             facts: plain JSON values.
         """

@@ -2,21 +2,25 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture
-from perdure.checkpoint.restore import Restored, restore
-from perdure.contract.arithmetic import arithmetic, changes
-from perdure.contract.comparison import compare
+from perdure.checkpoint.restore import Conditions, Restored, restore
+from perdure.contract.arithmetic import arithmetic
+from perdure.contract.horizon import Progress, progress_of
+from perdure.contract.sections import START
+from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
-from perdure.runs.committer import Committer, Terms
+from perdure.runs.committer import Committer, Past, Terms
+from perdure.runs.contract_terms import ContractTerms, judge
 from perdure.runs.directory import RunDirectory
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock
 from perdure.runs.record import new_record, read_record, write_record
+from perdure.runs.resumption import Resumption, accepted_for, read_history, told_acceptances
 from perdure.store.local import REMOVED_PREFIX
 
 _log = logging.getLogger("perdure")
@@ -35,7 +39,9 @@ class Opening:
     resolver: Resolver
     """Finds their adapters."""
     terms: Terms
-    """How it commits; holds the contract."""
+    """How it commits."""
+    contract_terms: ContractTerms
+    """What must stay the same."""
     launch: Mapping[str, Any] | None
     """How it was launched; None: this script's command line."""
     start: Counters
@@ -60,6 +66,8 @@ class OpenRun:
     """Its components."""
     resumed: bool
     """Whether it went on from a checkpoint."""
+    progress: Progress | None
+    """How far schedules are; None without a total of steps."""
     notices: list[str] = field(default_factory=list)
     """What the user should know: damage stepped back from, rows cut, changed libraries."""
 
@@ -80,8 +88,14 @@ def open_run(opening: Opening) -> OpenRun:
 
 
 def _begin(opening: Opening) -> OpenRun:
+    if opening.contract_terms.overrides.given:
+        message = (
+            f"{opening.directory.path}: nothing to accept: there is no run yet that could differ. Check the spelling."
+        )
+        raise UsageError(message)
     captured = capture(opening.targets, opening.resolver, opening.start)
-    record = new_record(opening.launch, opening.terms.contract, arithmetic())
+    contract = opening.contract_terms.contract(captured)
+    record = new_record(opening.launch, contract, arithmetic())
     write_record(opening.directory.record, record)
     journal = Journal(opening.directory)
     try:
@@ -89,47 +103,53 @@ def _begin(opening: Opening) -> OpenRun:
         notices = _told(opening.directory, [*notices, *_leftovers(opening.directory)])
         journal.lineage.append("started", run_id=record.run_id, notices=notices)
         journal.metrics.cut_back(None)
-        committer = Committer(
-            opening.directory, journal, record.run_id, opening.terms, parent=None, check_lock=opening.lock.reassert
-        )
+        committer = _committer(opening, journal, record.run_id, Past(contract))
         committer.commit(lambda: captured.snapshot, None, at_once=True)
     except BaseException:
         journal.close()
         raise
     restored = Restored(dict(opening.targets), captured.values)
-    return OpenRun(journal, committer, opening.start, restored, resumed=False, notices=notices)
+    progress = progress_of(contract)
+    return OpenRun(journal, committer, opening.start, restored, resumed=False, progress=progress, notices=notices)
 
 
 def _resume(opening: Opening) -> OpenRun:
-    directory = opening.directory
+    directory, terms = opening.directory, opening.contract_terms
     record = read_record(directory.record)
     found = newest_intact(directory.store(), str(directory.path), record.run_id, strict=opening.strict)
-    opened = found.opened
+    opened, manifest = found.opened, found.opened.manifest
+    history, unreadable = read_history(directory)
+    fresh = capture(opening.targets, opening.resolver, Counters())
+    verdict = judge(terms, terms.contract(fresh), manifest)
+    recorded = frozenset(accepted_for(history, opened.digest))
+    overrides = replace(terms.overrides, recorded=recorded, amended=frozenset(manifest.amended))
     restored = restore(
         opened.snapshot,
         opening.targets,
         opening.resolver,
         f"{directory.path}, {opened.name}",
         digests=opened.digests,
-        findings=compare(record.contract, opening.terms.contract),
+        conditions=Conditions(verdict.findings, overrides, manifest.contract.get(START, {}), fresh),
     )
     journal = Journal(directory)
     try:
-        notices = _told(directory, _tidied(directory, journal, found))
-        journal.lineage.append("resumed", checkpoint=opened.name, digest=opened.digest, notices=notices)
+        notices = [*unreadable, *_tidied(directory, journal, found), *verdict.notices, *told_acceptances(restored)]
+        notices = _told(directory, notices)
+        resumption = Resumption(found, restored, verdict, overrides.reason, opening.launch, notices)
+        journal.lineage.append("resumed", **resumption.facts())
     except BaseException:
         journal.close()
         raise
-    committer = Committer(
-        directory, journal, record.run_id, opening.terms, parent=opened.digest, check_lock=opening.lock.reassert
-    )
-    counters = Counters(opened.manifest.env_steps, opened.manifest.updates, opened.manifest.boundary)
-    return OpenRun(journal, committer, counters, restored, resumed=True, notices=notices)
+    amended = (*manifest.amended, *(pair.text for pair in restored.accepted if pair.text not in manifest.amended))
+    past = Past(verdict.contract, opened.digest, amended, manifest.trained_s)
+    counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
+    committer = _committer(opening, journal, record.run_id, past)
+    progress = verdict.progress
+    return OpenRun(journal, committer, counters, restored, resumed=True, progress=progress, notices=notices)
 
 
-def _committer(opening: Opening, journal: Journal, run_id: str, *, parent: str | None) -> Committer:
-    check_lock = opening.lock.reassert
-    return Committer(opening.directory, journal, run_id, opening.terms, parent=parent, check_lock=check_lock)
+def _committer(opening: Opening, journal: Journal, run_id: str, past: Past) -> Committer:
+    return Committer(opening.directory, journal, run_id, opening.terms, past, opening.lock.reassert)
 
 
 def _tidied(directory: RunDirectory, journal: Journal, found: Found) -> list[str]:
@@ -140,11 +160,9 @@ def _tidied(directory: RunDirectory, journal: Journal, found: Found) -> list[str
         f"stepped back over a damaged checkpoint: {problem}. It was moved to {moved[name]}."
         for name, problem in found.damage.items()
     ]
-    changed = [
-        f"arithmetic changed: {change}. The last bits of results may differ from here on."
-        for change in changes(found.opened.manifest.arithmetic, arithmetic())
-    ]
-    return [*stepped, *([cut] if cut else []), *changed, *_leftovers(directory)]
+    torn = journal.lineage.torn_bytes
+    lineage = [f"{directory.lineage.name}: a torn last line of {torn} bytes was cut off."] if torn else []
+    return [*stepped, *([cut] if cut else []), *lineage, *_leftovers(directory)]
 
 
 def _leftovers(directory: RunDirectory) -> list[str]:

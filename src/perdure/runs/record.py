@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from perdure.errors import DamagedError, NoRunError, UnsupportedVersionError
@@ -34,6 +35,8 @@ class RunRecord:
     """What a resume is compared with."""
     versions: Mapping[str, str]
     """Of Python and of the libraries that were loaded."""
+    parent: Mapping[str, Any] | None = None
+    """The checkpoint that this run was forked from: `{run_id, checkpoint, digest}`; None: it began by itself."""
 
 
 def new_record(
@@ -41,7 +44,17 @@ def new_record(
 ) -> RunRecord:
     """The record of a run that begins now; its id is drawn from the operating system."""
     created = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return RunRecord(secrets.token_hex(16), created, launch or _this_script(), contract, versions)
+    return RunRecord(new_run_id(), created, launch_of(launch), contract, versions)
+
+
+def new_run_id() -> str:
+    """32 random hex digits, drawn from the operating system: no generator of the training is touched."""
+    return secrets.token_hex(16)
+
+
+def launch_of(launch: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """How this process was launched: as a trainer says, else by its command line."""
+    return launch or _this_script()
 
 
 def _this_script() -> dict[str, Any]:
@@ -77,7 +90,15 @@ def read_record(path: Path) -> RunRecord:
     return RunRecord(**{**document, "contract": decode_contract(document["contract"], str(path))})
 
 
-_TYPES = {"run_id": str, "created": str, "launch": dict, "contract": dict, "versions": dict, "version": int}
+_TYPES = {
+    "run_id": (str,),
+    "created": (str,),
+    "launch": (dict,),
+    "contract": (dict,),
+    "versions": (dict,),
+    "parent": (dict, NoneType),
+    "version": (int,),
+}
 
 
 def _check(document: dict[str, Any], path: Path) -> None:
@@ -87,7 +108,7 @@ def _check(document: dict[str, Any], path: Path) -> None:
     for name in sorted(document.keys() ^ _TYPES.keys()):
         raise DamagedError(f"{path}: {'a field is missing' if name in _TYPES else 'unknown field'}: {name[:80]}")
     for name, kind in _TYPES.items():
-        if type(document[name]) is not kind:
+        if type(document[name]) not in kind:
             raise DamagedError(f"{path}: field {name} is a {type(document[name]).__name__}")
     if version != VERSION:
         raise DamagedError(f"{path}: version {version}; this perdure reads {VERSION}.")

@@ -15,11 +15,24 @@ from perdure.adapters.process_rng import ProcessRng
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture, check_names
 from perdure.contract.config import contract_of
-from perdure.errors import ForgottenValueError, UsageError
-from perdure.runs.arguments import Mode, check_kinds, count, horizon_steps, insisted_mode
+from perdure.contract.horizon import Schedules
+from perdure.contract.overrides import Accept
+from perdure.errors import CommitError, ForgottenValueError, UsageError
+from perdure.runs.arguments import (
+    Mode,
+    check_choice,
+    check_kinds,
+    check_values,
+    count,
+    horizon_steps,
+    insisted_mode,
+    next_counters,
+    overrides_of,
+)
 from perdure.runs.begin import decide
 from perdure.runs.cadence import Every
 from perdure.runs.committer import AfterCommit, Terms
+from perdure.runs.contract_terms import ContractTerms, Numerics
 from perdure.runs.directory import open_directory, step_name
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.metrics import read_metrics
@@ -66,6 +79,11 @@ class Run:
         after_commit: AfterCommit | None = None,
         adapters: Sequence[tuple[type, Adapter]] = (),
         launch: Mapping[str, Any] | None = None,
+        contract: Mapping[str, Any] | None = None,
+        schedules: Schedules | None = None,
+        numerics: Numerics = "report",
+        accept: Accept = (),
+        reason: str | None = None,
     ) -> None:
         """Prepares a run; the disk is not touched before `restore`.
 
@@ -84,22 +102,35 @@ class Run:
             after_commit: called with each committed directory (upload, copy); its failure is reported, never fatal.
             adapters: the user's own: (class, adapter).
             launch: how `perdure resume` starts this run again; default: this script's command line.
+            contract: what else must not change, by section: `{"reward": {"weight": 0.5}, "env": {"levels":
+                perdure.File("levels/")}}`. Sections `interface`, `env` and `reward` have a meaning (docs/contract.md),
+                others are the user's own.
+            schedules: what another total of steps does to schedules at a resume: `none` depends on the total; `keep`
+                the old schedule; `restretch` what is left of it (see `progress`). None: another total is refused.
+            numerics: whether a change of machine or library versions is reported, or refused (`strict`).
+            accept: differences that are accepted, by key: `{"algorithm.learning_rate": (3e-4, 1e-4)}`.
+            reason: why, for the lineage.
 
         Raises:
             UsageError: an argument cannot be right.
         """
         self._directory = open_directory(directory)
-        self._contract = contract_of(config, horizon=horizon if isinstance(horizon, str) else None, free=free)
-        self._horizon = horizon_steps(horizon, self._contract)
-        if self._horizon is not None and not isinstance(horizon, str):
-            self._contract["horizon"]["env_steps"] = self._horizon
+        total_key = horizon if isinstance(horizon, str) else None
+        declared = contract_of(config, horizon=total_key, free=free, own=contract)
+        self._horizon = horizon_steps(horizon, declared)
+        if self._horizon is not None and total_key is None:
+            declared["horizon"]["env_steps"] = self._horizon
+        check_choice("schedules", schedules, (None, "none", "keep", "restretch"))
+        check_choice("numerics", numerics, ("report", "strict"))
+        overrides = overrides_of(accept, reason, self._directory)
+        self._contract_terms = ContractTerms(declared, tuple(free), schedules, numerics, overrides)
         self._every = every
         self._mode = insisted_mode(mode, self._directory)
         check_kinds(every, keep)
         self._resolver = Resolver(adapters)
         self._launch = launch
         self._strict = strict
-        self._terms = Terms(self._contract, keep, background, after_commit)
+        self._terms = Terms(keep, background, after_commit)
         self._pid: int | None = None
         self._release: weakref.finalize[..., Any] | None = None
         self._open: OpenRun | None = None
@@ -144,6 +175,34 @@ class Run:
         """Whether the last boundary stands at or past the horizon."""
         return self._horizon is not None and self._counters.env_steps >= self._horizon
 
+    @property
+    def trained_s(self) -> float:
+        """Seconds of training so far, those before earlier resumes included, the pauses between them not."""
+        return self._opened("trained_s").committer.trained_s
+
+    @property
+    def amended(self) -> tuple[str, ...]:
+        """Every difference from the run's first contract that was accepted: `KEY=OLD:NEW` each."""
+        return self._opened("amended").committer.amended
+
+    def progress(self, env_steps: int | None = None) -> float:
+        """How far schedules are, from 0 at the start to 1 at the end: `learning_rate = 3e-4 * (1 - run.progress())`.
+
+        It is env_steps / total, unless the total changed at a resume: then `schedules="keep"` leaves it at env_steps /
+        old total, and `"restretch"` goes in a straight line from where it stood to 1 at the new total.
+
+        Args:
+            env_steps: where; default: the last boundary.
+
+        Raises:
+            UsageError: the run has no horizon, or nobody said what schedules do when it changes.
+        """
+        progress = self._opened("progress").progress
+        if progress is None or self._contract_terms.schedules not in ("keep", "restretch"):
+            message = 'progress: give the Run a horizon and schedules="keep" or "restretch" (docs/contract.md).'
+            raise UsageError(message)
+        return progress.at(self.env_steps if env_steps is None else count("progress", "env_steps", env_steps))
+
     def metrics_rows(self) -> list[dict[str, Any]]:
         """The metric rows so far, one a boundary, with `boundary`, `env_steps` and `updates`."""
         return read_metrics(self._directory.metrics)
@@ -186,6 +245,7 @@ class Run:
                 targets,
                 self._resolver,
                 self._terms,
+                self._contract_terms,
                 self._launch,
                 start,
                 self._strict,
@@ -238,7 +298,7 @@ class Run:
         """
         opened = self._opened("boundary")
         self._raise_error()
-        before, now = self._counters, self._next(env_steps, updates)
+        before, now = self._counters, next_counters(self._counters, env_steps, updates)
         if values.keys() != self._values:
             self._take_live(values)
         if self._is_due(before, now):
@@ -252,29 +312,9 @@ class Run:
             opened.journal.metrics.append(now, metrics)
         self._counters = now
 
-    def _next(self, env_steps: int, updates: int | None) -> Counters:
-        number = self._counters.boundary + 1
-        steps = count("boundary", "env_steps", env_steps)
-        now = Counters(steps, number if updates is None else count("boundary", "updates", updates), number)
-        if now.env_steps <= self._counters.env_steps or now.updates < self._counters.updates:
-            message = (
-                f"boundary {number}: env_steps={now.env_steps}, updates={now.updates} after "
-                f"env_steps={self._counters.env_steps}, updates={self._counters.updates}. Both count from the start of "
-                "the run; env_steps grows at each boundary."
-            )
-            raise UsageError(message)
-        return now
-
     def _take_live(self, values: dict[str, Any]) -> None:
         """Live objects may be handed in again, and replace the remembered ones."""
-        missing = sorted(self._values - values.keys())
-        unknown = sorted(values.keys() - self._values - self._live.keys())
-        if missing:
-            given = ", ".join(f"{name}={name}" for name in missing)
-            message = f"boundary: {missing} were given to restore and are values: hand them in again ({given})."
-            raise ForgottenValueError(message)
-        if unknown:
-            raise ForgottenValueError(f"boundary: {unknown} were not given to restore; add them there first.")
+        check_values(values.keys(), self._values, self._live.keys())
         self._live.update({name: value for name, value in values.items() if name in self._live})
 
     def _is_due(self, before: Counters, now: Counters) -> bool:
@@ -320,15 +360,14 @@ class Run:
         opened = self._opened("finish")
         now = self._counters
         if env_steps is not None and count("finish", "env_steps", env_steps) != now.env_steps:
-            now = self._next(env_steps, updates)
+            now = next_counters(now, env_steps, updates)
         if values:
             self._take_live(values)
         if self._last_commit != now:
             self._take_final(values)
             self._commit(opened, {**self._live, **values}, now, None)
         self._raise_error(wait=True)
-        opened.journal.lineage.append("finished", checkpoint=step_name(self.env_steps))
-        self.close()
+        self._end("finished", checkpoint=step_name(self.env_steps))
 
     def _take_final(self, values: dict[str, Any]) -> None:
         if not values and self._values:
@@ -349,9 +388,20 @@ class Run:
         if self._pid not in (None, os.getpid()):  # a forked child holds nothing: not the lock, not the writer's thread
             self._open = None
             return
+        self._end("stopped", why="closed")
+
+    def _end(self, event: str, **facts: Any) -> None:
+        """Waits for the commit in flight, writes the last line of the lineage, frees the lock."""
+        opened = self._open
+        if opened is None:
+            return
         try:
-            if self._open is not None:
-                self._open.committer.wait()
+            opened.committer.wait()
+            opened.journal.lineage.append(event, trained_s=round(opened.committer.trained_s, 3), **facts)
+        except CommitError:
+            raise
+        except OSError as error:  # a line of history is no reason to fail at the very end
+            _log.warning("%s: the lineage could not be written: %s", self.directory, error)
         finally:
             self._free()
 
@@ -363,9 +413,10 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Closes the run; `finish` before it ends the run."""
-        self.close()
+        if self._pid in (None, os.getpid()):
+            self._end("stopped", why="closed" if error is None else f"{type(error).__name__}: {error}"[:1000])
 
     def _opened(self, verb: str) -> OpenRun:
         if self._pid not in (None, os.getpid()):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Literal
 
 import gymnax
@@ -101,6 +102,13 @@ class GymnaxEnvironment:
         high = jnp.broadcast_to(jnp.asarray(self._action_space.high, jnp.float32), action.shape)
         native = low + (jnp.clip(action, -1.0, 1.0) + 1.0) * 0.5 * (high - low)
         return native.reshape(self._action_space.shape)
+
+    def contract(self) -> dict[str, dict[str, Any]]:
+        """What a resumed run must find unchanged: sections `env` (dynamics) and `interface` (spaces)."""
+        return {
+            "env": {"env_id": self.env_id, "gymnax": version("gymnax"), "params": vars(self._env_params)},
+            "interface": {"obs_shape": self.obs_shape, "action": vars(self.action)},
+        }
 
     def _identity(self) -> tuple[Any, ...]:
         return (self.env_id, *self.params.items())

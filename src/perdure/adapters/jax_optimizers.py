@@ -1,0 +1,52 @@
+"""optax transformations: no state of their own; what their closures bind and what they compute are facts."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from perdure.adapters.containers import NamedTuple
+from perdure.adapters.walk import Walk
+from perdure.contract.facts import TRACE, traced
+from perdure.format.digests import Digest
+from perdure.tree.leaves import Tree
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+class Transformation(NamedTuple):
+    """`optax.GradientTransformation`: a named tuple of functions.
+
+    Names and closures tell what can be read (`…/step_size`). What cannot be read (a schedule that is a lambda, an
+    array in a closure) is told by the digest of the traced update, which holds under one version of JAX.
+    """
+
+    id = "optax-transformation"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The functions' facts, and the trace."""
+        walk.fact(_trace(obj), TRACE)
+        return super().capture(obj, walk)
+
+
+@lru_cache(maxsize=64)
+def _trace(transformation: Any) -> str:
+    """The digest of the update of a matrix and a vector, traced.
+
+    A transformation that needs the very parameters it was made for (a mask) cannot be traced alone, and says so.
+    """
+    version = f"jax {jax.__version__}"
+    params = {"matrix": jnp.zeros((3, 2), jnp.float32), "vector": jnp.zeros(2, jnp.float32)}
+    try:
+        state = jax.eval_shape(transformation.init, params)
+        jaxpr = jax.make_jaxpr(transformation.update)(params, state, params)
+    except Exception as error:  # noqa: BLE001 - a user's own transformation may raise anything
+        return traced(f"cannot be traced alone: {type(error).__name__}", version)
+    digest = Digest()
+    digest.update(_ADDRESS.sub("", str(jaxpr.jaxpr)).encode())
+    for constant in jaxpr.consts:
+        digest.update(np.ascontiguousarray(constant).tobytes())
+    return traced(digest.text(), version)

@@ -1,0 +1,118 @@
+"""Facts: what functions, classes and dtypes are called and what closures bind; compared, never stored as state."""
+
+from collections.abc import Iterator, Mapping
+from types import FunctionType
+from typing import Any, TypeVar
+
+from perdure.contract.naming import name_of
+from perdure.contract.sections import RULES
+from perdure.errors import Finding
+from perdure.format.digests import digest_of
+from perdure.tree.paths import Path, format_path
+
+T = TypeVar("T")
+
+MOST_PARTS = 100
+"""A container in a closure that holds more facts than this is told by one digest."""
+
+TRACE = "traced"
+"""Last step of a fact that holds the digest of a traced function: `DIGEST under VERSION`."""
+
+_UNDER = " under "
+_NO_FACT = "no function"
+_ADVICE = "Build it with the function, class or dtype that the run used, or accept the change."
+_READABLE = (bool, int, float, complex, str, bytes)
+
+
+def facts_of(function: Any) -> Iterator[tuple[Path, str]]:
+    """The function's name at the empty path, and below it everything readable that its closure binds.
+
+    Hyper-parameters of optax live there: `optax.sgd(0.1)` is a function that binds `step_size`.
+    """
+    yield (), name_of(function)
+    yield from _bound(function, (), set())
+
+
+def _bound(function: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
+    cells = getattr(function, "__closure__", None)
+    if not cells or id(function) in seen:
+        return
+    seen.add(id(function))
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+        yield from _value(value, (*path, name), seen)
+
+
+def _value(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
+    if type(value) in _READABLE:
+        yield path, repr(value)
+    elif isinstance(value, FunctionType):
+        yield path, name_of(value)
+        yield from _bound(value, path, seen)
+    elif isinstance(value, list | tuple | dict) and id(value) not in seen:
+        seen.add(id(value))
+        facts = list(_parts(value, path, seen))
+        if len(facts) > MOST_PARTS:
+            yield path, f"{type(value).__name__} of {len(value)}, {digest_of(repr(facts).encode())}"
+        else:
+            yield from facts
+
+
+def _parts(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
+    for step, part in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(step, str | int):
+            yield from _value(part, (*path, step), seen)
+
+
+def traced(digest: str, version: str) -> str:
+    """The text of a traced fact."""
+    return f"{digest}{_UNDER}{version}"
+
+
+def compare_facts(component: str, saved: Mapping[str, str], found: Mapping[str, str]) -> list[Finding]:
+    """Every fact of a component that differs, without those below one that differs already.
+
+    A traced fact decides only where nothing readable beside it differs, and only under one version of the tracer.
+
+    Args:
+        component: its name.
+        saved: the run's facts, by formatted path below the component.
+        found: those of the targets.
+    """
+    differ = [path for path in sorted(saved.keys() | found.keys()) if saved.get(path) != found.get(path)]
+    readable = [path for path in differ if not is_trace(path)]
+    shown = [path for path in readable if not any(_is_below(path, other) for other in readable if other != path)]
+    traces = [path for path in differ if is_trace(path) and _trace_decides(path, saved, found, readable)]
+    return [_finding(component, path, saved, found) for path in sorted(shown + traces)]
+
+
+def _finding(component: str, path: str, saved: Mapping[str, str], found: Mapping[str, str]) -> Finding:
+    old, new = saved.get(path, _NO_FACT), found.get(path, _NO_FACT)
+    rule = RULES["algorithm"]
+    key = f"{component}/{path}" if path else component
+    return Finding(key, old, new, _ADVICE, "algorithm", rule.meaning, f"{old}:{new}")
+
+
+def is_trace(path: str) -> bool:
+    """Whether the fact at `path` is a trace."""
+    return path == TRACE or path.endswith(f"/{TRACE}")
+
+
+def _trace_decides(path: str, saved: Mapping[str, str], found: Mapping[str, str], readable: list[str]) -> bool:
+    if path not in saved or path not in found:
+        return False  # the function itself is new or gone, and a finding
+    versions = [texts[path].partition(_UNDER)[2] for texts in (saved, found)]
+    parent = path.removesuffix(TRACE)
+    return versions[0] == versions[1] and not any(other.startswith(parent) for other in readable)
+
+
+def _is_below(path: str, ancestor: str) -> bool:
+    return path.startswith(f"{ancestor}/") if ancestor else bool(path)
+
+
+def formatted(facts: Mapping[Path, T]) -> dict[str, T]:
+    """Facts or settings by formatted path."""
+    return {format_path(path): text for path, text in facts.items()}
