@@ -1,13 +1,17 @@
 """The tool called in this process, and small NumPy runs for it to look at."""
 
 import importlib.util
+import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from perdure.cli.main import main
@@ -89,3 +93,82 @@ def locked(run_path: Path) -> Iterator[int]:
         assert holder.stdout.readline() == b"held\n"
         yield holder.pid
         holder.communicate()
+
+
+PPO_OPTIONS = {
+    "--env": "CartPole-v1",
+    "--total-steps": 96,
+    "--seed": 3,
+    "--n-envs": 4,
+    "--rollout-length": 4,
+    "--n-minibatches": 2,
+    "--networks.actor-hidden-sizes": 4,
+    "--networks.critic-hidden-sizes": 4,
+    "--eval.every-steps": 48,
+    "--eval.n-envs": 2,
+    "--eval.max-episode-length": 8,
+    "--checkpoint-every-steps": 16,
+    "--keep-last": 0,
+}
+
+
+def ppo_words(**changed: object) -> list[str]:
+    """The words after `perdure train ppo --run RUN`: a PPO as small as they come."""
+    replaced = {f"--{name.replace('_', '-').replace('.-', '.')}": value for name, value in changed.items()}
+    return [str(word) for pair in (PPO_OPTIONS | replaced).items() for word in pair]
+
+
+@pytest.fixture(scope="session")
+def options() -> Callable[..., list[str]]:
+    """`options(learning_rate=3e-4)`: the tiny PPO's options with some changed."""
+    return ppo_words
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """`train` seeds the generators of this process; they come back."""
+    before = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(before[0])
+    np.random.set_state(before[1])
+
+
+@pytest.fixture
+def process_generators() -> Iterator[None]:
+    """For tests that train in this process."""
+    with kept_generators():
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the tiny PPO; tests work on copies of it."""
+    run = tmp_path_factory.mktemp("ppo") / "run"
+    with kept_generators():
+        assert main(["train", "ppo", "--run", str(run), *ppo_words()]) == 0
+    return run
+
+
+@pytest.fixture
+def trained(trained_once: Path, tmp_path: Path) -> Path:
+    """A finished run, with checkpoints at 0, 16, … and 96 steps."""
+    return Path(shutil.copytree(trained_once, tmp_path / "run"))
+
+
+@pytest.fixture
+def stopped(trained: Path) -> Path:
+    """The same as if it had been killed after 64 of 96 steps."""
+    for name in ("step_0000000080", "step_0000000096"):
+        (trained / "checkpoints" / name).rename(trained.parent / name)
+    return trained
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    """Every file but the lock, which whoever looks may take."""
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".writer.lock"}
+
+
+@pytest.fixture(scope="session")
+def state_of() -> Callable[[Path], dict[Path, bytes]]:
+    """The contents of every file of a directory."""
+    return contents

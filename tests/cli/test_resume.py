@@ -45,11 +45,6 @@ def executed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, 
     return calls
 
 
-def state_of(path: Path) -> dict[Path, bytes]:
-    """Every file but the lock, which whoever looks may take."""
-    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".writer.lock"}
-
-
 def test_a_script_s_run_goes_on_where_it_was_launched(launched: Path, toy: ModuleType, tmp_path: Path):
     result = execute(*TOOL, "resume", launched, cwd=SCRIPT.parent)
 
@@ -80,7 +75,7 @@ def test_another_command_takes_the_recorded_one_s_place(run_path: Path, executed
     ]
 
 
-def test_another_command_with_another_seed_is_refused_by_the_run(launched: Path):
+def test_another_command_with_another_seed_is_refused_by_the_run(launched: Path, state_of):
     before = state_of(launched)
     words = [*TOOL, "resume", launched, "--", sys.executable, SCRIPT, launched, "--seed", "2"]
     result = execute(*words)
@@ -141,7 +136,7 @@ def remove_the_record(run: Path, flip: Callable) -> None:
         (remove_the_record, "not a run (no run.json in it). Check the spelling."),
     ],
 )
-def test_nothing_intact_to_load(run_path: Path, executed, perdure_cli, flip, damage: Callable, message: str):
+def test_nothing_intact_to_load(run_path: Path, executed, perdure_cli, flip, damage: Callable, message: str, state_of):
     damage(run_path, flip)
     before = state_of(run_path)
     result = perdure_cli("resume", run_path)
@@ -160,7 +155,7 @@ def test_a_mistyped_directory_is_not_created(perdure_cli, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_process_is_training_there(perdure_cli, run_path: Path, executed, locked: int):
+def test_another_process_is_training_there(perdure_cli, run_path: Path, executed, locked: int, state_of):
     before = state_of(run_path)
     result = perdure_cli("resume", run_path)
 

@@ -1,67 +1,23 @@
 """`perdure train ppo` and `perdure resume` of its runs, with JAX, on networks as small as they come."""
 
-import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("gymnax")
 
-pytestmark = [pytest.mark.jax, pytest.mark.xdist_group("cli-ppo")]
-
-OPTIONS = {
-    "--env": "CartPole-v1",
-    "--total-steps": 96,
-    "--seed": 3,
-    "--n-envs": 4,
-    "--rollout-length": 4,
-    "--n-minibatches": 2,
-    "--networks.actor-hidden-sizes": 4,
-    "--networks.critic-hidden-sizes": 4,
-    "--eval.every-steps": 48,
-    "--eval.n-envs": 2,
-    "--eval.max-episode-length": 8,
-    "--checkpoint-every-steps": 16,
-    "--keep-last": 0,
-}
-
-
-def options(**changed: object) -> list[str]:
-    replaced = {f"--{name.replace('_', '-').replace('.-', '.')}": value for name, value in changed.items()}
-    return [str(word) for pair in (OPTIONS | replaced).items() for word in pair]
-
-
-@pytest.fixture(autouse=True)
-def process_generators() -> Iterator[None]:
-    """`train` seeds the generators of this process; they come back."""
-    before = random.getstate(), np.random.get_state()
-    yield
-    random.setstate(before[0])
-    np.random.set_state(before[1])
-
-
-@pytest.fixture
-def trained(perdure_cli, tmp_path: Path) -> Path:
-    """A finished run."""
-    result = perdure_cli("train", "ppo", "--run", tmp_path / "run", *options())
-    assert result.code == 0, result.err
-    return tmp_path / "run"
-
-
-@pytest.fixture
-def stopped(trained: Path) -> Path:
-    """The same as if it had been killed after 64 of 96 steps."""
-    for name in ("step_0000000080", "step_0000000096"):
-        (trained / "checkpoints" / name).rename(trained.parent / name)
-    return trained
+pytestmark = [
+    pytest.mark.jax,
+    pytest.mark.xdist_group("cli-ppo"),
+    pytest.mark.usefixtures("process_generators"),
+]
 
 
 @pytest.mark.full
-def test_train_to_the_horizon_and_once_more(perdure_cli, tmp_path: Path):
+def test_train_to_the_horizon_and_once_more(perdure_cli, options, tmp_path: Path):
     words = ["train", "ppo", "--run", tmp_path / "run", *options()]
     first, again = perdure_cli(*words), perdure_cli(*words)
 
@@ -74,7 +30,7 @@ def test_train_to_the_horizon_and_once_more(perdure_cli, tmp_path: Path):
 
 
 @pytest.mark.full
-def test_a_resume_is_identical_to_a_straight_run(perdure_cli, stopped: Path, tmp_path: Path):
+def test_a_resume_is_identical_to_a_straight_run(perdure_cli, options, stopped: Path, tmp_path: Path):
     resumed = perdure_cli("resume", stopped, "--keep-last", 0)
     straight = perdure_cli("train", "ppo", "--run", tmp_path / "straight", *options())
 
@@ -86,7 +42,9 @@ def test_a_resume_is_identical_to_a_straight_run(perdure_cli, stopped: Path, tmp
 
 
 @pytest.mark.full
-def test_train_on_an_existing_run_resumes_it_and_steps_back_over_damage(perdure_cli, stopped: Path, flip: Callable):
+def test_train_on_an_existing_run_resumes_it_and_steps_back_over_damage(
+    perdure_cli, options, stopped: Path, flip: Callable
+):
     flip(stopped / "checkpoints" / "step_0000000064" / "networks.safetensors")
     result = perdure_cli("train", "ppo", "--run", stopped, *options())
 
@@ -96,7 +54,7 @@ def test_train_on_an_existing_run_resumes_it_and_steps_back_over_damage(perdure_
 
 
 @pytest.mark.full
-def test_other_options_are_refused_all_at_once(perdure_cli, stopped: Path):
+def test_other_options_are_refused_all_at_once(perdure_cli, options, stopped: Path):
     before = {path: path.read_bytes() for path in stopped.rglob("*.json*")}
     result = perdure_cli("train", "ppo", "--run", stopped, *options(seed=4, gae_lambda=0.5, total_steps=16))
 
@@ -113,7 +71,7 @@ def test_other_options_are_refused_all_at_once(perdure_cli, stopped: Path):
 
 
 @pytest.mark.full
-def test_another_cadence_is_accepted(perdure_cli, stopped: Path):
+def test_another_cadence_is_accepted(perdure_cli, options, stopped: Path):
     assert perdure_cli("train", "ppo", "--run", stopped, *options(checkpoint_every_steps=32)).code == 0
 
 
@@ -122,7 +80,7 @@ def checkpoints(run: Path) -> list[int]:
 
 
 @pytest.mark.full
-def test_two_checkpoints_stay_unless_it_is_told_how_many(perdure_cli, tmp_path: Path):
+def test_two_checkpoints_stay_unless_it_is_told_how_many(perdure_cli, options, tmp_path: Path):
     default = [word for word in options() if word not in ("--keep-last", "0")]
     for directory, words in (("two", default), ("all", options()), ("three", options(keep_last=3))):
         assert perdure_cli("train", "ppo", "--run", tmp_path / directory, *words).code == 0
@@ -149,7 +107,7 @@ def test_a_resume_keeps_as_many_as_the_launch_unless_told(
 
 
 @pytest.mark.full
-def test_another_process_is_training_there(perdure_cli, stopped: Path):
+def test_another_process_is_training_there(perdure_cli, options, stopped: Path):
     program = (
         "import sys; from pathlib import Path; from perdure.runs.lock import acquire\n"
         "lock = acquire(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
@@ -190,7 +148,7 @@ def test_ctrl_c_says_how_to_go_on(perdure_cli, stopped: Path, monkeypatch: pytes
         ({"learning_speed": 1}, "Unrecognized options: --learning-speed"),
     ],
 )
-def test_impossible_options_create_nothing(perdure_cli, tmp_path: Path, monkeypatch, changed, message: str):
+def test_impossible_options_create_nothing(perdure_cli, options, tmp_path: Path, monkeypatch, changed, message: str):
     monkeypatch.setenv("COLUMNS", "200")
     result = perdure_cli("train", "ppo", "--run", tmp_path / "run", *options(**changed))
 
@@ -199,7 +157,7 @@ def test_impossible_options_create_nothing(perdure_cli, tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_where_the_run_should_be(perdure_cli, tmp_path: Path):
+def test_a_file_where_the_run_should_be(perdure_cli, options, tmp_path: Path):
     (tmp_path / "run").touch()
     result = perdure_cli("train", "ppo", "--run", tmp_path / "run", *options())
 

@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--updates", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--stop-after", type=int, default=None)
     train(**vars(parser.parse_args(argv)))
 

@@ -28,12 +28,12 @@ class Transformation(NamedTuple):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """The functions' facts, and the trace."""
-        walk.fact(_trace(obj), TRACE)
+        walk.fact(trace(obj), TRACE)
         return super().capture(obj, walk)
 
 
 @lru_cache(maxsize=64)
-def _trace(transformation: Any) -> str:
+def trace(transformation: Any) -> str:
     """The digest of the update of a matrix and a vector, traced.
 
     A transformation that needs the very parameters it was made for (a mask) cannot be traced alone, and says so.

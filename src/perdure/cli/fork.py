@@ -4,9 +4,10 @@ import argparse
 import shlex
 
 from perdure.cli.exit_codes import ExitCode
+from perdure.contract.horizon import total_of
 from perdure.runs.directory import open_directory
 from perdure.runs.fork import fork
-from perdure.runs.record import read_record
+from perdure.runs.record import RunRecord, read_record
 
 NOTE = """\
 The new run has its own identity and remembers its parent. It copies the checkpoint, the metric rows up to there and the
@@ -34,6 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
     fork(arguments.run, arguments.at, arguments.to)
     new = open_directory(arguments.to)
     print(f"forked {open_directory(arguments.run).path} at step {arguments.at:,} to {new.path}")
-    command = "" if read_record(new.record).launch.get("argv") != [] else " -- CMD …"
-    print(f"go on with: perdure resume {shlex.quote(str(new.path))}{command}")
+    print(f"go on with: perdure resume {shlex.quote(str(new.path))}{_missing(read_record(new.record), arguments.at)}")
     return ExitCode.DONE
+
+
+def _missing(record: RunRecord, env_steps: int) -> str:
+    """What `perdure resume` needs to be told beside the directory."""
+    if record.launch.get("argv") == []:
+        return " -- CMD …"
+    total = total_of(record.contract.get("horizon", {}))
+    is_done = record.launch.get("kind") == "trainer" and total is not None and env_steps >= total
+    return " --total-steps N" if is_done else ""

@@ -6,7 +6,8 @@ from typing import Any
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import count, print_json, print_table
-from perdure.runs.directory import open_directory
+from perdure.errors import DamagedError
+from perdure.runs.directory import RunDirectory, newest_first, open_directory
 from perdure.runs.lineage import read_lineage
 from perdure.runs.record import read_record
 from perdure.runs.story import hours, story
@@ -30,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     directory = open_directory(arguments.run)
     read_record(directory.record)
-    events = read_lineage(directory.lineage)
+    events = _events(directory)
     if arguments.json:
         print_json(events)
         return ExitCode.DONE
@@ -41,15 +42,38 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+def _events(directory: RunDirectory) -> list[dict[str, Any]]:
+    try:
+        events = read_lineage(directory.lineage)
+    except DamagedError as error:
+        raise DamagedError(f"{directory.path}: {error}. {_INDEPENDENT}") from error
+    if not events and any(newest_first(directory.store().names())):
+        raise DamagedError(f"{directory.path}: {directory.lineage.name} is missing or empty. {_INDEPENDENT}")
+    return events
+
+
+_INDEPENDENT = "The checkpoints do not depend on it: `perdure verify` examines them."
+
+
 def summary(events: Sequence[dict[str, Any]]) -> str:
     """The last line: attempts, training time, acceptances, and whether it ended."""
-    attempts = sum(event["event"] in ("started", "resumed") for event in events)
-    accepted = sum(len(event["accepted"]) for event in events if event["event"] == "resumed")
+    attempts = sum(event["event"] in ("started", "resumed") and not event.get("forked_from") for event in events)
+    if not attempts:
+        return "no attempt yet"
+    ended = events[-1]["event"] in ("stopped", "finished")
     times = [event["trained_s"] for event in events if "trained_s" in event]
-    parts = [count(attempts, "attempt"), f"at least {hours(max(times, default=0.0))} of training"]
+    at_least = "" if ended else "at least "  # what came after the last commit is not told
+    parts = [count(attempts, "attempt"), f"{at_least}{hours(times[-1] if times else 0.0)} of training"]
+    accepted = len(_accepted(events))
     if accepted:
         parts.append(f"{count(accepted, 'difference')} accepted")
-    last = next((event["event"] for event in reversed(events) if event["event"] in ("stopped", "finished")), None)
-    if not events or events[-1]["event"] != last:
+    if not ended:
         parts.append("open: it is running, or ended without a word")
     return ", ".join(parts)
+
+
+def _accepted(events: Sequence[dict[str, Any]]) -> set[str]:
+    """What somebody accepted, each once; what only follows from it does not count."""
+    acceptances = [each for event in events if event["event"] == "resumed" for each in event["accepted"]]
+    implied = {each["text"] for each in acceptances if "implied_by" in each}
+    return {each["text"] for each in acceptances} - implied

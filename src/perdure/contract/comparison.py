@@ -12,7 +12,7 @@ Sections = Mapping[str, Mapping[str, Any]]
 
 
 def compare(saved: Sections, found: Sections) -> list[Finding]:
-    """Every difference that speaks against a resume, sorted by section and key.
+    """Every difference that speaks against a resume, sorted by section and key, paths of leaves last.
 
     Values are compared with their types: 1, 1.0, "1" and True are four different values. A key that one side lacks is
     a difference, also where the other side's section is free.
@@ -21,7 +21,8 @@ def compare(saved: Sections, found: Sections) -> list[Finding]:
     for section in sorted((saved.keys() | found.keys()) - FREE):
         old, new = saved.get(section, {}), found.get(section, {})
         rule = rule_of(section)
-        for key in sorted(old.keys() & new.keys() if rule.needs_both else old.keys() | new.keys()):
+        keys = old.keys() & new.keys() if rule.needs_both else old.keys() | new.keys()
+        for key in sorted(keys, key=lambda key: ("/" in key, key)):
             if not (key in old and key in new and same(old[key], new[key])):
                 findings.append(_finding(section, key, old, new, rule, _moved(key, saved, found)))
     return findings

@@ -112,11 +112,10 @@ def _copy_checkpoint(source: RunDirectory, staging: RunDirectory, name: str, man
             try:
                 data = store.read(name, file)
             except FileNotFoundError as error:
-                message = f"{source.path}: {name}/{file} is missing, or was removed meanwhile; pin the checkpoint first"
+                message = f"{source.path}: {name}/{file}: missing, or removed meanwhile; pin the checkpoint, then fork."
                 raise DamagedError(message) from error
             if data.nbytes != entry.size or digest_of(data.data) != entry.digest:
-                message = f"{source.path}: {name}/{file} is not what was written; nothing was forked. {_SEE}"
-                raise DamagedError(message)
+                raise DamagedError(f"{source.path}: {name}/{file}: not what was written. Fork at another step.")
             copy.write(file, [data.data])
         encoded = encode_manifest(manifest)
         copy.write(FILE_NAME, [encoded])

@@ -87,12 +87,19 @@ def open_run(opening: Opening) -> OpenRun:
     return _resume(opening) if opening.beginning.resumes else _begin(opening)
 
 
+def check_beginning(directory: RunDirectory, beginning: Beginning, terms: ContractTerms) -> None:
+    """Refuses acceptances where there is nothing to resume.
+
+    Raises:
+        UsageError: there are some.
+    """
+    if terms.overrides.given and not beginning.resumes:
+        problem = "nothing to accept: there is no run yet that could differ. Check the spelling."
+        raise UsageError(f"{directory.path}: {problem}")
+
+
 def _begin(opening: Opening) -> OpenRun:
-    if opening.contract_terms.overrides.given:
-        message = (
-            f"{opening.directory.path}: nothing to accept: there is no run yet that could differ. Check the spelling."
-        )
-        raise UsageError(message)
+    check_beginning(opening.directory, opening.beginning, opening.contract_terms)
     captured = capture(opening.targets, opening.resolver, opening.start)
     contract = opening.contract_terms.contract(captured)
     record = new_record(opening.launch, contract, arithmetic())

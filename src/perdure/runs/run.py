@@ -36,7 +36,7 @@ from perdure.runs.contract_terms import ContractTerms, Numerics
 from perdure.runs.directory import open_directory, step_name
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.metrics import read_metrics
-from perdure.runs.opening import Opening, OpenRun, open_run
+from perdure.runs.opening import Opening, OpenRun, check_beginning, open_run
 from perdure.runs.retention import Keep, KeepAny
 from perdure.store.filesystem import FileSystem
 from perdure.tree.snapshot import Snapshot
@@ -234,7 +234,8 @@ class Run:
             raise UsageError(f"restore: the names {sorted(reserved)} are reserved; choose others.")
         targets = {**components, PROCESS_RNG: ProcessRng()}
         start = Counters(env_steps=count("restore", "env_steps", env_steps))
-        decide(self._directory, self._mode)  # before anything is created at a mistyped path
+        # Before anything is created at a mistyped path.
+        check_beginning(self._directory, decide(self._directory, self._mode), self._contract_terms)
         FileSystem().make_directory(self._directory.path)
         lock = acquire(self._directory.lock)
         try:

@@ -51,7 +51,8 @@ def _routine(events: list[Event]) -> str:
     elif steps:
         parts.append(f"committed {len(steps)} checkpoints, from step {steps[0]:,} to {steps[-1]:,}")
     if removed:
-        parts.append(f"removed {removed} older one{'s' if removed > 1 else ''}")
+        noun = "older one" if steps else "checkpoint"
+        parts.append(f"removed {removed} {noun}{'s' if removed > 1 else ''}")
     return ", ".join(parts)
 
 
@@ -62,7 +63,7 @@ def _sentences(event: Event) -> Iterator[str]:
         case "resumed":
             yield from _resumed(event)
         case "stopped":
-            why = event["why"]
+            why = event["why"].removesuffix(": ")  # an exception without a message
             yield f"stopped after {hours(event['trained_s'])} of training" + ("" if why == "closed" else f": {why}")
         case "finished":
             yield f"finished at step {steps_of(event['checkpoint']):,} after {hours(event['trained_s'])} of training"
