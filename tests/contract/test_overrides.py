@@ -75,6 +75,8 @@ def test_what_does_not_differ_cannot_be_accepted():
 
 def test_what_was_accepted_before_may_be_said_again_and_what_is_recorded_need_not_be():
     assert settled([], LR, amended=frozenset({LR})) == ([], [])
+    assert settled([], "algorithm.lr=3e-4:1e-4", amended=frozenset({LR})) == ([], [])
+    assert settled([], "algorithm.lr=3e-4:2e-4", amended=frozenset({LR}))[0] == ["--accept algorithm.lr=3e-4:2e-4"]
     assert settled(findings(), recorded=frozenset({LR})) == ([], [LR])
     assert settled([], recorded=frozenset({LR})) == ([], [])
 

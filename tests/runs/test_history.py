@@ -92,8 +92,6 @@ def test_the_lineage_says_from_where_and_why_not_a_newer_one(tmp_path: Path):
     assert (event["checkpoint"], event["env_steps"]) == ("step_0000000020", 20)
     assert list(event["stepped_back"]) == ["step_0000000030"]
     assert "MANIFEST.json" in event["stepped_back"]["step_0000000030"]
-        event["stepped_back"]
-    )
 
 
 def test_changes_of_arithmetic_are_kept_pairwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -122,14 +122,25 @@ def _sides(finding: Finding) -> tuple[str, str]:
 
 
 def _covers(text: str, finding: Finding) -> bool:
-    if finding.change is None or not text.startswith(f"{finding.key}="):
+    return finding.change is not None and _means_change(text, finding.key, finding.change)
+
+
+def _means_change(text: str, key: str, change: str) -> bool:
+    """Whether `text`, typed by a person, says this change of this key."""
+    if not text.startswith(f"{key}="):
         return False
-    said = text.removeprefix(f"{finding.key}=")
-    if said == finding.change:
-        return True
-    exact = _splits(finding.change)
+    said = text.removeprefix(f"{key}=")
+    return said == change or any(
+        means(old, exact_old) and means(new, exact_new)
+        for old, new in _splits(said)
+        for exact_old, exact_new in _splits(change)
+    )
+
+
+def _repeats(text: str, amended: str) -> bool:
+    """Whether `text` says what was accepted before as `amended`."""
     return any(
-        means(old, exact_old) and means(new, exact_new) for old, new in _splits(said) for exact_old, exact_new in exact
+        _means_change(text, amended[:at], amended[at + 1 :]) for at, letter in enumerate(amended) if letter == "="
     )
 
 
@@ -161,7 +172,8 @@ def _is_same_number(pair: Accepted, other: Accepted) -> bool:
 
 
 def _is_said_well(text: str, findings: list[Finding], overrides: Overrides) -> bool:
-    return text in overrides.amended or any(_covers(text, finding) for finding in findings)
+    repeats = any(_repeats(text, amended) for amended in overrides.amended)
+    return repeats or any(_covers(text, finding) for finding in findings)
 
 
 def _mistake(text: str, findings: list[Finding]) -> Finding:

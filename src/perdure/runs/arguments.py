@@ -93,11 +93,18 @@ def overrides_of(accept: Accept, reason: str | None, directory: RunDirectory) ->
         UsageError: an acceptance that is none.
     """
     typed = _from_environment("PERDURE_ACCEPT", directory)
-    texts = json.loads(typed) if typed else []
+    given = dict.fromkeys([*given_texts(accept), *given_texts(_texts(typed) if typed else ())])
+    return Overrides(tuple(given), reason=reason or _from_environment("PERDURE_REASON", directory))
+
+
+def _texts(typed: str) -> list[str]:
+    try:
+        texts = json.loads(typed)
+    except ValueError:
+        texts = None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"PERDURE_ACCEPT={typed!r}: a JSON list of texts KEY=OLD:NEW.")
-    given = dict.fromkeys([*given_texts(accept), *given_texts(texts)])
-    return Overrides(tuple(given), reason=reason or _from_environment("PERDURE_REASON", directory))
+    return texts
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

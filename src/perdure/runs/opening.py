@@ -19,8 +19,15 @@ from perdure.runs.directory import RunDirectory
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock
-from perdure.runs.record import new_record, read_record, write_record
-from perdure.runs.resumption import Resumption, accepted_for, read_history, told_acceptances
+from perdure.runs.record import launch_of, new_record, read_record, write_record
+from perdure.runs.resumption import (
+    Resumption,
+    accepted_for,
+    latest_launch,
+    launch_to_keep,
+    read_history,
+    told_acceptances,
+)
 from perdure.store.local import REMOVED_PREFIX
 
 _log = logging.getLogger("perdure")
@@ -142,7 +149,10 @@ def _resume(opening: Opening) -> OpenRun:
     try:
         notices = [*unreadable, *_tidied(directory, journal, found), *verdict.notices, *told_acceptances(restored)]
         notices = _told(directory, notices)
-        resumption = Resumption(found, restored, verdict, overrides.reason, opening.launch, notices)
+        changes_contract = bool(restored.accepted or verdict.totals)
+        before = latest_launch(record, history)
+        launch = launch_to_keep(launch_of(opening.launch), before, changes_contract=changes_contract)
+        resumption = Resumption(found, restored, verdict, overrides.reason, launch, notices)
         journal.lineage.append("resumed", **resumption.facts())
     except BaseException:
         journal.close()

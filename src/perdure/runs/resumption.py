@@ -8,11 +8,12 @@ from perdure.checkpoint.restore import Restored
 from perdure.contract.horizon import total_of
 from perdure.contract.overrides import Accepted
 from perdure.errors import DamagedError
+from perdure.format import canonical
 from perdure.runs.contract_terms import Verdict
 from perdure.runs.directory import RunDirectory
 from perdure.runs.lineage import read_lineage
 from perdure.runs.loading import Found
-from perdure.runs.record import RunRecord, launch_of
+from perdure.runs.record import RunRecord
 
 Event = Mapping[str, Any]
 
@@ -30,7 +31,7 @@ class Resumption:
     reason: str | None
     """Why somebody accepted something."""
     launch: Mapping[str, Any] | None
-    """How this process was launched; None: by its command line."""
+    """How this process was launched, where that must be kept; None: as before."""
     notices: list[str]
     """What the user was told."""
 
@@ -53,7 +54,7 @@ class Resumption:
             "arithmetic": {name: list(pair) for name, pair in self.verdict.arithmetic.items()},
             "total": total_of(self.verdict.contract.get("horizon", {})),
             "old_total": self.verdict.totals[0] if self.verdict.totals else None,
-            "launch": launch_of(self.launch) if accepted or self.verdict.totals else None,
+            "launch": self.launch,
             "notices": list(self.notices),
         }
 
@@ -83,6 +84,18 @@ def latest_launch(record: RunRecord, history: Iterable[Event]) -> Mapping[str, A
     """How the run was launched last: a resume that changed the contract on record counts, others repeat the first."""
     launches = [event["launch"] for event in history if event["event"] == "resumed" and event["launch"] is not None]
     return launches[-1] if launches else record.launch
+
+
+def launch_to_keep(
+    now: Mapping[str, Any], before: Mapping[str, Any], *, changes_contract: bool
+) -> Mapping[str, Any] | None:
+    """How this process was launched, if `perdure resume` is to do it like that from now on.
+
+    A trainer's options are the run's, whenever they are others. A script may be resumed from anywhere (a notebook, a
+    test): its command counts if the contract changed with it.
+    """
+    is_other = canonical.encode(dict(now)) != canonical.encode(dict(before))
+    return now if is_other and (changes_contract or now.get("kind") == "trainer") else None
 
 
 def latest_total(record: RunRecord, history: Iterable[Event]) -> int | None:
