@@ -1,10 +1,13 @@
-"""Modules that stand beside the tests and are no tests, loaded by path: `tests` is no package."""
+"""What all tests share: modules beside them that are no tests, loaded by path, and the process's generators."""
 
 import importlib.util
+import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 HERE = Path(__file__).parent
@@ -44,3 +47,12 @@ def comparing() -> ModuleType:
 def nnx_ppo() -> ModuleType:
     """The tiny PPO training, importable: `tests/resume/nnx_ppo.py`. Needs JAX and gymnax."""
     return load_beside("resume/nnx_ppo")
+
+
+@pytest.fixture
+def global_generators() -> Iterator[None]:
+    """Leaves the process's generators, Python's and NumPy's, as they were."""
+    before = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(before[0])
+    np.random.set_state(before[1])

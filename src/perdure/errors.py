@@ -126,9 +126,23 @@ class ContractError(PerdureError, ValueError):
     def __init__(self, place: str, findings: Sequence[Finding]) -> None:
         self.place = place
         self.findings = tuple(findings)
-        number = len(self.findings)
-        head = f"{place}: {number} difference{'s' if number != 1 else ''}; nothing was changed."
+        head = f"{place}: {_count(self.findings)}; nothing was changed."
         super().__init__("\n".join([head, *_lines(self.findings), *_ways_on(self.findings)]))
+
+
+MISTAKEN = "accept"
+"""The section of findings that are no differences: acceptances that accept nothing."""
+
+
+def _count(findings: Sequence[Finding]) -> str:
+    mistaken = sum(finding.section == MISTAKEN for finding in findings)
+    parts = []
+    if mistaken < len(findings):
+        number = len(findings) - mistaken
+        parts.append(f"this is not the same run: {number} difference{'s' if number != 1 else ''}")
+    if mistaken:
+        parts.append(f"{mistaken} acceptance{'s accept' if mistaken != 1 else ' accepts'} nothing")
+    return ", ".join(parts)
 
 
 def _lines(findings: Sequence[Finding]) -> Iterator[str]:
@@ -144,19 +158,15 @@ def _lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _ways_on(findings: Sequence[Finding]) -> list[str]:
     """The last line: what to type to go on with the changes, if all of them may be accepted."""
-    independent = [finding for finding in findings if finding.follows is None]
+    independent = [finding for finding in findings if finding.follows is None and finding.section != MISTAKEN]
     acceptances = [finding.acceptance for finding in independent if finding.acceptance is not None]
     if not acceptances:
         return []
     words = " ".join(f"--accept {shlex.quote(text)}" for text in acceptances)
     others = len(independent) - len(acceptances)
     if others:
-        return [f"  {_number(others)} of them cannot be accepted; the others could be, by: {words}"]
+        return [f"  {'One' if others == 1 else others} of them cannot be accepted; the others could be, by: {words}"]
     return [f"  To go on all the same: {words}"]
-
-
-def _number(count: int) -> str:
-    return "one" if count == 1 else str(count)
 
 
 class RestoreError(PerdureError, RuntimeError):

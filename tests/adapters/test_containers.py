@@ -345,7 +345,9 @@ def test_a_subclass_or_another_kind_is_not_silently_taken_for_what_it_resembles(
 
 @pytest.mark.parametrize("key", [1.5, None, True, (1, 2), b"a"], ids=repr)
 def test_a_dict_key_that_is_neither_text_nor_int_is_refused(trip, key: Any):
-    with pytest.raises(CaptureError, match=r"^c: dict key .* is neither a str nor an int\.$"):
+    with pytest.raises(
+        CaptureError, match=r"^c: dict key .* is neither a str nor an int\. Use such keys, or a list of pairs\.$"
+    ):
         trip.saved({key: 1})
 
 

@@ -1,7 +1,6 @@
 """The process's global generators, Python's and NumPy's, as one component."""
 
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,14 +10,7 @@ from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.tree.leaves import Tree
 
-
-@pytest.fixture(autouse=True)
-def global_generators() -> Iterator[None]:
-    """Leaves the global generators as they were."""
-    before = random.getstate(), np.random.get_state()
-    yield
-    random.setstate(before[0])
-    np.random.set_state(before[1])
+pytestmark = pytest.mark.usefixtures("global_generators")
 
 
 def draws() -> list[float]:

@@ -222,7 +222,7 @@ def test_a_load_that_fails_half_way_puts_everything_back(failing: str):
         restored(snapshot, **targets)
 
     assert str(caught.value) == (
-        "step: restoring failed: the disk of cards fell over The state from before has been put back."
+        "step: restoring failed: the disk of cards fell over. The state from before has been put back."
     )
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert digests(**targets) == before

@@ -63,6 +63,15 @@ def run_path(toy: ModuleType, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def amended_path(toy: ModuleType, run_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same run, gone on to 40 of 60 steps with another learning rate, which was accepted."""
+    with monkeypatch.context() as environment:
+        environment.setenv("PERDURE_ACCEPT", '["algorithm.learning_rate=0.1:0.2"]')
+        toy.train(run_path, learning_rate=0.2, stop_after=4)
+    return run_path
+
+
+@pytest.fixture
 def step(run_path: Path) -> Callable[[int], Path]:
     """A checkpoint of `run_path` by its steps."""
     return lambda env_steps: run_path / "checkpoints" / f"step_{env_steps:010d}"

@@ -37,6 +37,15 @@ def test_json(perdure_cli, run_path: Path):
     }
 
 
+def test_an_amended_run_is_marked(perdure_cli, toy: ModuleType, amended_path: Path):
+    toy.train(amended_path.parent / "straight", stop_after=1)
+    rows = json.loads(perdure_cli("ls", amended_path.parent, "--json").out)
+    text = perdure_cli("ls", amended_path.parent).out.splitlines()
+
+    assert {row["run"]: row["amended"] for row in rows} == {"run": True, "straight": False}
+    assert [("exact-snapshot, amended" in line) for line in text[1:]] == [True, False]
+
+
 def test_a_damaged_manifest_and_a_damaged_record_are_named(perdure_cli, run_path: Path, step, flip: Callable):
     flip(step(30) / "MANIFEST.json")
     flip(run_path / "run.json")

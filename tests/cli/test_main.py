@@ -168,14 +168,15 @@ def test_a_terminal_without_our_characters_is_no_error(run_path: Path):
     assert b"float64 2?3" in result.stdout
 
 
-@pytest.mark.parametrize("verb", ["show", "ls", "verify", "diff"])
+@pytest.mark.parametrize("verb", ["show", "ls", "verify", "diff", "log", "fork"])
 def test_looking_at_runs_loads_no_framework(run_path: Path, verb: str):
     program = (
         "import json, sys; from perdure.cli.main import main\n"
         "code = main(sys.argv[1:])\n"
         "print(json.dumps([code, sorted({name.split('.')[0] for name in sys.modules})]), file=sys.stderr)"
     )
-    words = [verb, str(run_path), *([str(run_path)] if verb == "diff" else [])]
+    more = {"diff": [str(run_path)], "fork": ["--at", "20", "--to", str(run_path.parent / "new")]}
+    words = [verb, str(run_path), *more.get(verb, [])]
     result = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
     code, modules = json.loads(result.stderr)
 

@@ -41,6 +41,37 @@ def test_the_line(clock: list[float], run_path: Path):
     assert progress.line(30) == "30 of 60 steps (50 %), return 12.3, 10 steps/s, 3 s left, last checkpoint 30"
 
 
+@pytest.mark.parametrize(
+    ("total", "left"), [(60, "3 s left"), (630, "1 min left"), (36030, "1 h left"), (30, "0 s left"), (20, "0 s left")]
+)
+def test_the_time_left_at_the_pace_of_late(clock: list[float], run_path: Path, total: int, left: str):
+    """Ten steps a second; those from before a resume count for nothing."""
+    progress = Progress(open_directory(run_path), total, Terminal())
+    for now, steps in ((100.0, 10), (102.0, 30)):
+        clock.append(now)
+        progress({}, steps)
+
+    assert f", 10 steps/s, {left}, " in progress.line(30)
+
+
+def test_a_resume_does_not_count_the_steps_from_before(clock: list[float], run_path: Path):
+    progress = Progress(open_directory(run_path), 2000, Terminal())
+    for now, steps in ((100.0, 1000), (101.0, 1010)):
+        clock.append(now)
+        progress({}, steps)
+
+    assert ", 10 steps/s, 2 min left, " in progress.line(1010)
+
+
+def test_only_the_last_seconds_tell_the_pace(clock: list[float], run_path: Path):
+    progress = Progress(open_directory(run_path), 1130, Terminal())
+    for now, steps in ((100.0, 0), (101.0, 1000), (111.0, 1100), (114.0, 1130)):
+        clock.append(now)
+        progress({}, steps)
+
+    assert ", 10 steps/s, " in progress.line(1130)
+
+
 def test_before_anything_is_known(clock: list[float], tmp_path: Path):
     progress = Progress(open_directory(tmp_path), 60, Terminal())
 

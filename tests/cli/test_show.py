@@ -42,6 +42,48 @@ def test_a_run_in_json(perdure_cli, run_path: Path):
     assert document["contract"]["algorithm"] == {"env_id": "Toy-v0", "learning_rate": 0.1}
 
 
+def test_numbers_that_the_run_started_with_are_no_part_of_what_is_shown(perdure_cli, run_path: Path):
+    """They stand in the contract's section `start`, one for each number of the state."""
+    document = json.loads(perdure_cli("show", run_path, "--json").out)
+    shown = perdure_cli("show", run_path).out
+
+    assert document["contract"]["start"].items() >= {"trace/mean": 0.0, "trace/seen": 0}.items()
+    assert "contract, seed\n" in shown
+    assert "contract, start" not in shown
+    assert "trace/seen" not in shown
+
+
+def test_the_time_trained(perdure_cli, run_path: Path):
+    document = json.loads(perdure_cli("show", run_path, "--json").out)
+    [line] = [line for line in perdure_cli("show", run_path).out.splitlines() if line.startswith("trained ")]
+
+    assert document["trained_s"] >= 0
+    assert line == f"trained      {document['trained_s']:.1f} s"
+
+
+def test_what_was_accepted_and_the_contract_that_holds_now(perdure_cli, amended_path: Path):
+    document = json.loads(perdure_cli("show", amended_path, "--json").out)
+    shown = perdure_cli("show", amended_path).out
+
+    assert document["amended"] == ["algorithm.learning_rate=0.1:0.2"]
+    assert document["contract"]["algorithm"] == {"env_id": "Toy-v0", "learning_rate": 0.2}
+    assert "amended      algorithm.learning_rate=0.1:0.2\n" in shown
+    assert "  learning_rate  0.2\n" in shown
+
+
+def test_a_run_without_acceptances_is_not_amended(perdure_cli, run_path: Path):
+    assert json.loads(perdure_cli("show", run_path, "--json").out)["amended"] == []
+    assert "amended" not in perdure_cli("show", run_path).out
+
+
+def test_of_a_run_without_a_checkpoint_the_first_contract_is_shown(perdure_cli, amended_path: Path):
+    (amended_path / "checkpoints").rename(amended_path.parent / "elsewhere")
+    document = json.loads(perdure_cli("show", amended_path, "--json").out)
+
+    assert (document["amended"], document["trained_s"]) == ([], None)
+    assert document["contract"]["algorithm"]["learning_rate"] == 0.1
+
+
 def test_the_last_metrics_are_those_of_the_last_whole_row(perdure_cli, run_path: Path):
     with (run_path / "metrics.jsonl").open("ab") as metrics:
         metrics.write(b'{"loss":{"float":"7ff8000000000000"}}\n{"lo')

@@ -3,12 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import perdure
+from perdure.runs.record import read_record, write_record
 
 
 def test_an_intact_run(perdure_cli, run_path: Path):
@@ -31,6 +33,36 @@ def test_a_checkpoint_that_belongs_to_no_run(perdure_cli, tmp_path: Path):
     perdure.save(tmp_path / "mine", answer=42)
 
     assert perdure_cli("verify", tmp_path / "mine").code == 0
+
+
+def test_a_difference_from_the_first_contract_that_was_accepted_is_no_problem(perdure_cli, amended_path: Path):
+    result = perdure_cli("verify", amended_path)
+
+    assert (result.code, result.out.splitlines()[-1]) == (0, "intact: 5 checkpoints.")
+
+
+def test_a_difference_that_nobody_accepted_is_named(perdure_cli, amended_path: Path):
+    """A record of another run's configuration under this run's name."""
+    record = read_record(amended_path / "run.json")
+    contract = {**record.contract, "algorithm": {"env_id": "Toy-v1", "learning_rate": 0.1}}
+    write_record(amended_path / "run.json", replace(record, contract=contract))
+    result = perdure_cli("verify", amended_path)
+
+    assert result.code == 1
+    assert [line for line in result.out.splitlines() if line.startswith("  damaged")] == [
+        f"  damaged  step_{env_steps:010d}: was written under another configuration than run.json's: algorithm.env_id"
+        for env_steps in (40, 30, 20, 10, 0)
+    ]
+
+
+def test_another_total_needs_no_acceptance(perdure_cli, tmp_path: Path):
+    for total in (1, 2):
+        with perdure.Run(tmp_path / "run", config={"total": total}, horizon="total", schedules="none") as run:
+            run.restore(x=0)
+            run.boundary(env_steps=total, x=total)
+            run.finish()
+
+    assert perdure_cli("verify", tmp_path / "run").code == 0
 
 
 def test_one_damaged_checkpoint_leaves_the_others(perdure_cli, run_path: Path, step, flip: Callable):

@@ -1,5 +1,6 @@
 """How a fork is launched: as its parent was when the checkpoint was made, but aimed at the new directory."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,19 @@ def test_the_record_of_a_fork_holds_the_aimed_command(tmp_path: Path):
     fork(tmp_path / "parent", 1, tmp_path / "child")
 
     assert record(tmp_path / "child").launch["argv"] == ["python", "train.py", str(tmp_path / "child")]
+
+
+@pytest.mark.parametrize("kind", ["another user's", "everybody's"])
+def test_a_command_that_somebody_else_may_have_written_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """In the fork, which is this user's, `perdure resume` would execute it."""
+    train(tmp_path / "parent", 1, {"kind": "script", "argv": ["rm", "parent"], "cwd": str(tmp_path)})
+    if kind == "everybody's":
+        (tmp_path / "parent" / "run.json").chmod(0o666)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: (tmp_path / "parent").stat().st_uid + 1)
+    fork(tmp_path / "parent", 1, tmp_path / "child")
+
+    assert record(tmp_path / "child").launch["argv"] == []
+    assert (tmp_path / "child" / "run.json").stat().st_mode & 0o002 == 0

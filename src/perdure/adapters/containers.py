@@ -59,8 +59,8 @@ class Dict(Container):
         """
         for key in obj:
             if type(key) not in (str, int):
-                message = f"{format_path(walk.path)}: dict key {key!r} is neither a str nor an int."
-                raise CaptureError(message)
+                problem = f"dict key {key!r} is neither a str nor an int. Use such keys, or a list of pairs."
+                raise CaptureError(f"{format_path(walk.path)}: {problem}")
         return {key: walk.capture(child, key) for key, child in obj.items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:

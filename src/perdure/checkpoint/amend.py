@@ -9,7 +9,7 @@ from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.contract.overrides import Accepted
 from perdure.tree.leaves import PLAIN_TYPES, Array, Tree, children, leaves
 from perdure.tree.paths import Path, format_path
-from perdure.tree.snapshot import Snapshot
+from perdure.tree.snapshot import Component, Snapshot
 
 Number = int | float
 
@@ -68,15 +68,25 @@ def _numbers(snapshot: Snapshot) -> list[tuple[Path, Tree, Number]]:
     return [(path, leaf, number) for path, leaf in _plain_leaves(snapshot) if (number := _number(leaf)) is not None]
 
 
+_GENERATORS = frozenset({"numpy-generator", "numpy-bit-generator", "numpy-random-state", "numpy-seed-sequence"})
+_GENERATORS |= {"python-random", "process-rng"}
+"""Ids of adapters whose trees are states of generators: large numbers that nobody chose."""
+
+
 def _plain_leaves(snapshot: Snapshot) -> list[tuple[Path, Tree]]:
-    """Plain leaves and arrays of one element without axes, but for the process's generators."""
+    """Plain leaves and arrays of one element without axes, but for those of generators."""
     return [
         (path, leaf)
         for name, part in snapshot.components.items()
-        if name != PROCESS_RNG
+        if name != PROCESS_RNG and part.adapter not in _GENERATORS
         for path, leaf in leaves(part.tree, (name,))
-        if type(leaf) in PLAIN_TYPES or (isinstance(leaf, Array) and leaf.value.ndim == 0)
+        if (type(leaf) in PLAIN_TYPES or (isinstance(leaf, Array) and leaf.value.ndim == 0))
+        and not _is_in_a_generator(path, part)
     ]
+
+
+def _is_in_a_generator(path: Path, part: Component) -> bool:
+    return any(part.made.get(path[:length]) in _GENERATORS for length in range(1, len(path)))
 
 
 def _number(leaf: Tree) -> Number | None:

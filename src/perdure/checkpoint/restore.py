@@ -80,7 +80,7 @@ def restore(
     findings = [*conditions.findings, *_check(snapshot, targets, before, resolver)]
     settled = settle(findings, conditions.overrides)
     if settled.remaining:
-        raise ContractError(f"{place}: this is not the same run", settled.remaining)
+        raise ContractError(place, settled.remaining)
     amended = amend(snapshot, before, settled.accepted, conditions.start) if settled.accepted else None
     wanted = amended.snapshot if amended else snapshot
     expected = component_digests(wanted) if digests is None or amended else digests
@@ -88,7 +88,8 @@ def restore(
         objects = _apply(wanted, targets, resolver)
         values = _compare(wanted, expected, objects, resolver, place)
     except Exception as error:
-        raise RestoreError(f"{place}: restoring failed: {error} {_put_back(before, targets, resolver)}") from error
+        problem = str(error).rstrip(".")
+        raise RestoreError(f"{place}: restoring failed: {problem}. {_put_back(before, targets, resolver)}") from error
     except BaseException:  # an interrupt
         _put_back(before, targets, resolver)
         raise

@@ -38,6 +38,22 @@ def changed_options(options: Mapping[str, Any], accept: Sequence[str], total_ste
     return changed
 
 
+def launch_by_contract(launch: Mapping[str, Any], contract: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """A trainer's launch with the options that a checkpoint's contract states: where the lineage cannot be read."""
+    if not isinstance(launch.get("config"), dict):
+        return launch
+    options = copy.deepcopy(launch["config"])
+    for section in (*_SECTIONS, "horizon", "operational"):
+        for key, value in contract.get(section, {}).items():
+            steps = key.split(".")
+            owner: Any = options
+            for step in steps[:-1]:
+                owner = _part(owner, step)
+            if _part(owner, steps[-1]) is not _NOTHING:
+                owner[int(steps[-1]) if isinstance(owner, list) else steps[-1]] = value
+    return {**launch, "config": options}
+
+
 def _set(options: dict[str, Any], steps: Sequence[str], text: str, change: str) -> None:
     """Puts the new value in its place, if there is one."""
     owner: Any = options

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.options import changed_options
+from perdure.cli.options import changed_options, launch_by_contract
 from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, watch
 from perdure.contract.horizon import total_of
 from perdure.contract.overrides import given_texts
@@ -19,6 +19,7 @@ from perdure.runs.begin import decide
 from perdure.runs.directory import RunDirectory, open_directory
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import acquire
+from perdure.runs.ownership import foreign_hand
 from perdure.runs.record import read_record
 from perdure.runs.resumption import latest_launch, latest_total, read_history
 from perdure.runs.retention import Keep
@@ -31,10 +32,11 @@ NOTE = """\
 A run of `perdure train` goes on in this process. For a script's run the recorded command is printed and executed where
 it was launched (never if another user could have written it); a command after `--` takes its place and is executed
 here. Either way it must resume: PERDURE_MODE=resume and PERDURE_RUN_DIR make it fail when there is nothing to resume in
-this run. How many checkpoints a script's run keeps is the script's own affair.
+this run; PERDURE_ACCEPT and PERDURE_REASON hand it what is accepted. How many checkpoints a script's run keeps is the
+script's own affair.
 """
 
-_FIRST_LAUNCH = "The command and the options are those of the first launch."
+_FIRST_LAUNCH = "A command is that of the first launch; options are those of the newest checkpoint."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,15 +78,18 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.command == []:
         raise UsageError("resume: no command after `--`.")
+    if arguments.reason and not arguments.accept:
+        raise UsageError("--reason says why something is accepted; give --accept too.")
     given_texts(arguments.accept)  # what is no acceptance at all is said here, not in a script's traceback
     directory = open_directory(arguments.directory)
     record = read_record(directory.record)
     history, unreadable = read_history(directory)
-    if unreadable:
-        print(f"perdure: {directory.path}: {unreadable[0]} {_FIRST_LAUNCH}", file=sys.stderr)
-    launch = latest_launch(record, history)
     decide(directory, "resume")
     found = newest_intact(directory.store(), str(directory.path), record.run_id)
+    launch = latest_launch(record, history)
+    if unreadable:
+        print(f"perdure: {directory.path}: {unreadable[0]} {_FIRST_LAUNCH}", file=sys.stderr)
+        launch = launch_by_contract(launch, found.opened.manifest.contract)
     if arguments.command is None and launch.get("kind") == "trainer":
         return _resume_trainer(directory, launch, found, arguments)
     _refuse_options_of_trainers(arguments)
@@ -190,15 +195,9 @@ def _parts_of(config: Mapping[str, Any]) -> tuple[str, "NetworkConfig"]:
 
 def _check_ownership(directory: RunDirectory) -> None:
     """A command is executed only if nobody but this user can have written it down."""
-    for path in filter(Path.exists, (directory.path, directory.record, directory.lineage)):
-        status = path.stat()
-        if status.st_uid != os.geteuid():
-            whose = "belongs to another user, who could have written any command into it"
-        elif status.st_mode & 0o002:
-            whose = "can be written by every user"
-        else:
-            continue
-        raise UsageError(f"{path}: {whose}; nothing was executed. {_ask_for_command(directory)}")
+    problem = foreign_hand(directory)
+    if problem is not None:
+        raise UsageError(f"{problem}; nothing was executed. {_ask_for_command(directory)}")
 
 
 def _execute(directory: RunDirectory, argv: Sequence[str], cwd: Path, told: Mapping[str, str]) -> NoReturn:

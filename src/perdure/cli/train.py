@@ -120,6 +120,8 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
             eval: Evaluation, which never touches the training.
             networks: The networks.
         """
+        if reason and not accept:
+            raise ValueError("--reason says why something is accepted; give --accept too.")
         config = TrainConfig(ppo, eval, seed, checkpoint_every_steps)
         return PPOCommand(env, run, config, networks, keep_last, accept, reason)
 

@@ -8,16 +8,22 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+
 from perdure.contract.declared import EnvironmentVariable, File
 from perdure.contract.facts import facts_of
 from perdure.contract.naming import full_name_of
 from perdure.contract.sections import OPERATIONAL, RESERVED
 from perdure.errors import UsageError
+from perdure.format.digests import digest_of
 
 Plain = None | bool | int | float | str
 Section = dict[str, Plain]
 Contract = dict[str, Section]
 """Section name -> key -> value. Keys are dotted: `ppo.learning_rate`."""
+
+MOST_ELEMENTS = 64
+"""Of an array in a configuration; longer ones are told by their digest."""
 
 SECTIONS = ("algorithm", "horizon", "seed", OPERATIONAL)
 
@@ -118,11 +124,24 @@ def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
         yield prefix, str(config)
     elif hasattr(config, "item") and getattr(config, "shape", None) == ():
         yield prefix, _plain(config.item())
+    elif hasattr(config, "tolist") and hasattr(config, "dtype") and not isinstance(config, type):
+        yield from _flatten_array(config, prefix)
     elif callable(config) and hasattr(config, "__qualname__") and prefix:
         yield prefix, full_name_of(config)
         yield from ((".".join([prefix, *map(str, path)]), text) for path, text in facts_of(config) if path)
     else:
         yield from _flatten_parts(config, prefix)
+
+
+def _flatten_array(array: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
+    """NumPy's and JAX's arrays: element by element, or by digest where they are long."""
+    value = np.asarray(array)
+    if value.dtype.kind not in "biufU":
+        raise UsageError(f"config {prefix or '(whole)'}: an array of {value.dtype} cannot be compared at a resume.")
+    if value.size <= MOST_ELEMENTS:
+        yield from _flatten(value.tolist(), prefix)
+    else:
+        yield prefix, f"{value.dtype}{list(value.shape)},{digest_of(np.ascontiguousarray(value).data)}"
 
 
 def _plain(value: Any) -> Plain:

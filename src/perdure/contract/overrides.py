@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.contract.text import literal, means, text_of
-from perdure.errors import Finding, UsageError
+from perdure.errors import MISTAKEN, Finding, UsageError
 
 Accept = Mapping[str, tuple[Any, Any]] | Sequence[str]
 """`{"algorithm.learning_rate": (3e-4, 1e-4)}`, or texts as the command line has them: `["KEY=OLD:NEW"]`."""
@@ -180,9 +180,9 @@ def _mistake(text: str, findings: list[Finding]) -> Finding:
     """Why an override accepts nothing."""
     about = next((finding for finding in findings if text.startswith(f"{finding.key}=")), None)
     if about is None:
-        return Finding(f"--accept {text}", "", "", "Nothing differs there; leave it out.")
+        return Finding(f"--accept {text}", "", "", "Nothing differs there; leave it out.", MISTAKEN)
     if about.change is None:
         advice = f"Section {about.section} takes no acceptance. {about.advice}"
-        return Finding(f"--accept {text}", about.saved, about.found, advice, about.section)
+        return Finding(f"--accept {text}", about.saved, about.found, advice, MISTAKEN)
     advice = f"The two values are others: write --accept {about.acceptance}, if that is what you want."
-    return Finding(f"--accept {text}", about.saved, about.found, advice, about.section)
+    return Finding(f"--accept {text}", about.saved, about.found, advice, MISTAKEN)

@@ -24,6 +24,7 @@ from perdure.runs.directory import (
 )
 from perdure.runs.lineage import Lineage
 from perdure.runs.loading import check_place
+from perdure.runs.ownership import foreign_hand
 from perdure.runs.record import RunRecord, new_run_id, read_record, write_record
 from perdure.runs.resumption import Event, latest_launch, read_history
 
@@ -67,8 +68,8 @@ def _manifest(source: RunDirectory, record: RunRecord, env_steps: int) -> tuple[
     name = step_name(env_steps)
     there = source.store().names()
     if name not in there:
-        steps = ", ".join(f"{steps_of(name):,}" for name in newest_first(there)) or "none"
-        raise NoCheckpointError(f"{source.path}: no checkpoint at {env_steps:,} env-steps; there are: {steps}.")
+        steps = ", ".join(str(steps_of(name)) for name in newest_first(there)) or "none"
+        raise NoCheckpointError(f"{source.path}: no checkpoint at {env_steps} env-steps; there are: {steps}.")
     manifest, digest = read_manifest(source.store(), name)
     check_place(name, manifest, record.run_id)
     return manifest, digest
@@ -86,6 +87,8 @@ def _fill(
     parent = {"run_id": record.run_id, "checkpoint": name, "digest": digest}
     history, _ = read_history(source)
     launch = aimed_at(_launch_before(manifest.env_steps, record, history), source.path, target.path)
+    if launch.get("kind") == "script" and foreign_hand(source) is not None:
+        launch = {**launch, "argv": []}  # in a directory of this user's it would be taken for this user's command
     created = datetime.now(UTC).isoformat(timespec="milliseconds")
     child = RunRecord(new_run_id(), created, launch, manifest.contract, manifest.arithmetic, parent)
     lineage = Lineage(staging.lineage)

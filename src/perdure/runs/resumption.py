@@ -77,6 +77,7 @@ def accepted_for(history: Iterable[Event], digest: str) -> list[str]:
         for event in history
         if event["event"] == "resumed" and event["digest"] == digest
         for acceptance in event["accepted"]
+        if "implied_by" not in acceptance
     ]
 
 
@@ -84,6 +85,10 @@ def latest_launch(record: RunRecord, history: Iterable[Event]) -> Mapping[str, A
     """How the run was launched last: a resume that changed the contract on record counts, others repeat the first."""
     launches = [event["launch"] for event in history if event["event"] == "resumed" and event["launch"] is not None]
     return launches[-1] if launches else record.launch
+
+
+_ONE_OFF = ("keep_last",)
+"""What is said to one resume alone."""
 
 
 def launch_to_keep(
@@ -94,7 +99,8 @@ def launch_to_keep(
     A trainer's options are the run's, whenever they are others. A script may be resumed from anywhere (a notebook, a
     test): its command counts if the contract changed with it.
     """
-    is_other = canonical.encode(dict(now)) != canonical.encode(dict(before))
+    now = {**now, **{name: before[name] for name in _ONE_OFF if name in before and name in now}}
+    is_other = canonical.encode(now) != canonical.encode(dict(before))
     return now if is_other and (changes_contract or now.get("kind") == "trainer") else None
 
 
