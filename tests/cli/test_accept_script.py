@@ -203,5 +203,6 @@ def test_a_damaged_lineage_is_said_before_the_first_command_is_used(perdure_cli,
     assert (result.code, len(executed)) == (0, 1)
     assert result.err.splitlines()[0] == (
         f"perdure: {run_path}: lineage.jsonl:2: does not follow from the line before it. The checkpoints do not depend "
-        "on it; acceptances in it do not count. A command is that of the first launch; options are those of the newest checkpoint."
+        "on it; acceptances in it do not count. A command is that of the first launch; options are those of the newest "
+        "checkpoint."
     )

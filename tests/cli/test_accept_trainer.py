@@ -201,7 +201,14 @@ def test_both_at_once_are_the_same_as_one_after_the_other(perdure_cli, trained: 
     assert perdure_cli("diff", trained, at_once).code == 0
 
 
-@pytest.mark.parametrize("words", [[], ["--total-steps", "96"], ["--reason", "why not"]])
+def test_a_reason_without_an_acceptance_is_refused(perdure_cli, trained: Path):
+    result = perdure_cli("resume", trained, "--reason", "why not")
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "perdure: --reason says why something is accepted; give --accept too.\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--total-steps", "96"]])
 def test_a_finished_run_is_left_alone(perdure_cli, trained: Path, state_of, words: list[str]):
     before = state_of(trained)
     result = perdure_cli("resume", trained, *words)

@@ -12,7 +12,7 @@ from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping
 from perdure.nnx.environment import Environment, contract_of
 from perdure.nnx.networks.containers import Sequential
 from perdure.nnx.networks.factories import make_mlp_actor_critic
-from perdure.nnx.networks.layers import Flattener
+from perdure.nnx.networks.routing import Flattener
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.training import FREE, LogFn, TrainResult, seed_process, train_ppo
 

@@ -1,4 +1,4 @@
-"""Layers without carry: a dense layer and a flattener."""
+"""The dense layer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,12 +56,3 @@ class Dense(StatefulModule):
             )
         result = obs @ self.kernel[...] + self.bias[...]
         return StatefulModuleOutput(module_state, result if self.activation is None else self.activation(result))
-
-
-class Flattener(StatefulModule):
-    """Joins all axes but the first: `[B, ...]` to `[B, n]`."""
-
-    def __call__(self, module_state: Any, obs: jax.Array, rollout_extras: Any = None) -> StatefulModuleOutput:
-        """Flatten each row."""
-        del rollout_extras
-        return StatefulModuleOutput(module_state, obs.reshape((obs.shape[0], -1)))
