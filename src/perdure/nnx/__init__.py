@@ -38,6 +38,7 @@ from perdure.nnx.networks import (
 )
 from perdure.nnx.ppo import ppo_step
 from perdure.nnx.rollout import Transition, unroll_env
+from perdure.nnx.scan import scan
 from perdure.nnx.state import TrainingState, new_training_state
 from perdure.nnx.training import TrainResult, train_ppo
 
@@ -83,6 +84,7 @@ __all__ = [
     "ppo_loss",
     "ppo_step",
     "resume_ppo",
+    "scan",
     "train_ppo",
     "unroll_env",
 ]
