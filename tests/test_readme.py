@@ -1,16 +1,20 @@
-"""The README's Python blocks run, one after another, in an empty directory."""
+"""The README's Python blocks run, one after another, in an empty directory, and print what it shows."""
 
+import re
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import ROOT, blocks, run_blocks
+from tests.docs.blocks import ROOT, blocks, execute
 
 
-def test_python_blocks_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every block runs; the last one ends in an assertion that two runs are equal bit for bit."""
+def test_the_readme_s_code_runs_and_its_outputs_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block runs; the example ends in an assertion that two runs are equal bit for bit."""
     monkeypatch.chdir(tmp_path)
-    assert "assert" in blocks("README.md", "python")[-1]
-    run_blocks("README.md")
+    readme = execute("README.md", lambda text: text.replace(f"{tmp_path}/", ""))
+
+    assert blocks("README.md", "python")[0].endswith("assert straight.tobytes() == resumed.tobytes()\n")
+    assert readme.real == readme.shown
+    assert re.search(r"^```text$", readme.shown, re.MULTILINE), "a refusal is shown"
 
 
 def test_what_is_won_stands_in_the_first_thirty_lines() -> None:

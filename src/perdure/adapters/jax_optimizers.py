@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from perdure.adapters.containers import NamedTuple
+from perdure.adapters.facts import Fact
 from perdure.adapters.walk import Walk
-from perdure.contract.facts import TRACE, traced
+from perdure.contract.facts import TRACE, facts_of, traced
+from perdure.contract.naming import name_of
 from perdure.format.digests import Digest
 from perdure.tree.leaves import Tree
 
@@ -30,6 +32,21 @@ class Transformation(NamedTuple):
         """The functions' facts, and the trace."""
         walk.fact(trace(obj), TRACE)
         return super().capture(obj, walk)
+
+
+class MultiSteps(Fact):
+    """`optax.MultiSteps`: an object, not a tuple, with the functions that it wraps as attributes."""
+
+    id = "optax-multi-steps"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The class, what the wrapped functions bind, and the trace."""
+        walk.fact(name_of(type(obj)))
+        walk.fact(trace(obj.gradient_transformation()), TRACE)
+        for name, part in vars(obj).items():
+            for at, function in enumerate(part if isinstance(part, tuple) else (part,)):
+                for below, text in facts_of(function) if callable(function) else ():
+                    walk.fact(text, name, at, *below)
 
 
 @lru_cache(maxsize=64)

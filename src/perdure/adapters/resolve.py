@@ -50,6 +50,7 @@ INHERITED = MappingProxyType(
         "jax._src.prng.PRNGKeyArray": "jax_arrays:JaxKey",
         "optax._src.base.GradientTransformation": "jax_optimizers:Transformation",
         "optax._src.base.GradientTransformationExtraArgs": "jax_optimizers:Transformation",
+        "optax.transforms._accumulation.MultiSteps": "jax_optimizers:MultiSteps",
         "flax.nnx.variablelib.Variable": "nnx_objects:Variable",
         "flax.nnx.pytreelib.Pytree": "nnx_objects:Node",
         "flax.nnx.statelib.State": "nnx_objects:State",
