@@ -38,6 +38,29 @@ def test_a_name_cannot_pass_for_content(tmp_path: Path):
     assert File(folder(tmp_path / "a", ab="c")).fact() != File(folder(tmp_path / "b", a="bc")).fact()
 
 
+def test_a_link_to_a_folder_counts_by_what_it_leads_to(tmp_path: Path):
+    first, second = folder(tmp_path / "a", x="1"), folder(tmp_path / "b", x="1")
+    elsewhere = folder(tmp_path / "c", y="2")
+    (first / "more").symlink_to(elsewhere)
+    folder(second / "more", y="2")
+    before = File(first).fact()
+
+    assert before == File(second).fact()
+    (elsewhere / "y").write_text("3")
+    assert File(first).fact() != before
+
+
+def test_a_folder_in_itself_and_a_pipe_are_refused(tmp_path: Path):
+    looping = folder(tmp_path / "a", x="1")
+    (looping / "self").symlink_to(looping)
+    os.mkfifo(folder(tmp_path / "b", x="1") / "pipe")
+
+    with pytest.raises(UsageError, match="leads back to a folder around it"):
+        File(looping).fact()
+    with pytest.raises(UsageError, match="is neither a file nor a folder"):
+        File(tmp_path / "b").fact()
+
+
 def test_a_large_file_is_read_in_pieces(tmp_path: Path):
     path = tmp_path / "large"
     path.write_bytes(b"x" * (2 << 20) + b"y")

@@ -1,11 +1,13 @@
-"""Provokes one real failure for each public error type, for the gallery in docs/errors.md."""
+"""Provokes real failures of each public error type, for the gallery in docs/errors.md."""
 
 import json
-import shutil
+import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,19 @@ import numpy as np
 import perdure
 from perdure.format import canonical
 from perdure.format.digests import digest_of
+from perdure.runs.fork import fork
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One error type in the gallery."""
+
+    what: str
+    """What happened, one sentence or two."""
+    failures: tuple[Callable[[], object], ...]
+    """What raises it, each in an empty directory."""
+    way_out: str
+    """What to do."""
 
 
 class Unlucky:
@@ -32,24 +47,47 @@ class Unlucky:
 
 
 def opened(name: str = "x", **options: Any) -> perdure.Run:
-    given = {"config": {"learning_rate": 3e-4, "seed": 1}, "every": perdure.Every(updates=1), **options}
+    config = {"learning_rate": 3e-4, "seed": 1}
+    given: dict[str, Any] = {"config": config, "every": perdure.Every(updates=1), **options}
     return perdure.Run(f"runs/{name}", background=False, **given)
 
 
 def begun(steps: int = 20) -> None:
-    """A run that stands at `steps`."""
+    """A run that stands at `steps`, with the checkpoint before it."""
     with opened() as run:
         run.restore(x=1)
         while run.env_steps < steps:
             run.boundary(env_steps=run.env_steps + 10, x=1)
 
 
-def newest() -> Path:
-    return max(Path("runs/x/checkpoints").iterdir())
+def manifest_of(steps: int) -> Path:
+    return Path(f"runs/x/checkpoints/step_{steps:010d}/MANIFEST.json")
 
 
-def usage() -> None:
-    opened(mode="again")
+def edit(manifest: Path) -> None:
+    manifest.write_bytes(manifest.read_bytes().replace(b'"boundary":', b'"boundary":1'))
+
+
+@contextmanager
+def small_files() -> Iterator[None]:
+    """No file may grow past 64 KiB: what a full disk is like, without filling one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def counter_goes_back() -> None:
+    with opened() as run:
+        run.restore(x=1)
+        run.boundary(env_steps=10, x=1)
+        run.boundary(env_steps=10, x=1)
+
+
+def acceptance_without_a_run() -> None:
+    opened("typo", accept=["algorithm.learning_rate=0.0003:0.0001"]).restore(x=1)
 
 
 def forgotten() -> None:
@@ -58,7 +96,13 @@ def forgotten() -> None:
         run.boundary(env_steps=10, x=1)
 
 
-def capture() -> None:
+def not_given_before() -> None:
+    with opened() as run:
+        run.restore(x=1)
+        run.boundary(env_steps=10, x=1, best_score=0.5)
+
+
+def no_exact_form() -> None:
     opened().restore(table={(0, 1): "a tuple is no key"})
 
 
@@ -66,24 +110,31 @@ def unknown_object() -> None:
     opened().restore(mutex=threading.Lock())
 
 
-def unsupported_leaf() -> None:
+def object_array() -> None:
     opened().restore(names=np.array(["a", None], object))
 
 
-def damaged() -> None:
+def strict_about_damage() -> None:
     begun()
-    manifest = newest() / "MANIFEST.json"
-    manifest.write_bytes(manifest.read_bytes().replace(b'"boundary":2', b'"boundary":3'))
+    edit(manifest_of(20))
     opened(strict=True).restore(x=1)
+
+
+def flipped_bit() -> None:
+    perdure.save("policy", weights=np.ones(1000))
+    path = Path("policy/weights.safetensors")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    perdure.load("policy", weights=np.zeros(1000))
 
 
 def from_the_future() -> None:
     begun()
-    manifest = newest() / "MANIFEST.json"
-    document = json.loads(manifest.read_bytes())
-    document |= {"version": 7}
+    document = json.loads(manifest_of(20).read_bytes()) | {"version": 7}
     del document["digest"]
-    manifest.write_bytes(canonical.encode({**document, "digest": digest_of(canonical.encode(document))}))
+    digest = digest_of(canonical.encode(document))
+    manifest_of(20).write_bytes(canonical.encode({**document, "digest": digest}))
     opened().restore(x=1)
 
 
@@ -91,128 +142,159 @@ def no_run() -> None:
     opened("typo", mode="resume").restore(x=1)
 
 
-def no_checkpoint() -> None:
+def stopped_too_early() -> None:
+    """The disk was full when the first checkpoint was to be committed."""
+    try:
+        full_disk()
+    except perdure.CommitError:
+        opened(mode="resume").restore(weights=np.zeros(1 << 20))
+
+
+def no_such_step() -> None:
     begun()
-    shutil.rmtree("runs/x/checkpoints")
-    opened(mode="resume").restore(x=1)
+    fork("runs/x", 15, "runs/y")
 
 
 def all_damaged() -> None:
     begun()
-    for checkpoint in Path("runs/x/checkpoints").iterdir():
-        manifest = checkpoint / "MANIFEST.json"
-        manifest.write_bytes(manifest.read_bytes()[:100])
+    edit(manifest_of(20))
+    manifest_of(10).unlink()
     opened().restore(x=1)
 
 
-def contract() -> None:
+def another_configuration() -> None:
     begun()
     opened(config={"learning_rate": 1e-4, "seed": 2}).restore(x=1)
 
 
-def restore() -> None:
+def another_structure() -> None:
+    with opened() as run:
+        run.restore(kernel=np.zeros((4, 8), np.float32), bias=np.zeros(8, np.float32), step=0)
+    opened().restore(kernel=np.zeros((4, 16), np.float32), bias=np.zeros(8), norm=np.zeros(8))
+
+
+def mistaken_acceptances() -> None:
+    begun()
+    accept = ["algorithm.learning_rate=0.001:0.0001", "algorithm.gamma=0.99:0.9"]
+    opened(config={"learning_rate": 1e-4, "seed": 1}, accept=accept).restore(x=1)
+
+
+def load_fails() -> None:
     with opened() as run:
         run.restore(agent=Unlucky())
     opened().restore(agent=Unlucky())
 
 
-def commit() -> None:
-    Path("runs/policy").mkdir(parents=True)
-    perdure.save("runs/policy", x=1)
+def full_disk() -> None:
+    with small_files(), opened() as run:
+        run.restore(weights=np.zeros(1 << 20))
 
 
-def locked() -> None:
+def taken_name() -> None:
+    Path("policy").mkdir()
+    perdure.save("policy", x=1)
+
+
+def locked_elsewhere() -> None:
     begun()
     code = (
-        "import perdure, time\n"
+        "import perdure, sys\n"
         "run = perdure.Run('runs/x', config={'learning_rate': 3e-4, 'seed': 1})\n"
         "run.restore(x=1)\n"
-        "print(1, flush=True)\n"
-        "time.sleep(60)"
+        "print(flush=True)\n"
+        "sys.stdin.read()"
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    try:
-        assert child.stdout is not None
-        child.stdout.readline()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"\n"
+            opened().restore(x=1)
+        finally:
+            child.communicate()
+
+
+def locked_here() -> None:
+    with opened() as run:
+        run.restore(x=1)
         opened().restore(x=1)
-    finally:
-        child.kill()
-        child.communicate()
 
 
-FAILURES: dict[type[perdure.PerdureError], tuple[str, Callable[[], None], str]] = {
-    perdure.UsageError: (
-        "A call that cannot be right: a bad name, a counter that goes back, an acceptance without a run.",
-        usage,
-        "Correct the call. Nothing was touched.",
+ENTRIES: dict[type[perdure.PerdureError], Entry] = {
+    perdure.UsageError: Entry(
+        "A call or a command that cannot be right.",
+        (counter_goes_back, acceptance_without_a_run),
+        "Correct the call. The run is as it was.",
     ),
-    perdure.ForgottenValueError: (
-        "A value that `restore` was given is missing at a boundary. What is not handed in again would be saved stale.",
-        forgotten,
-        "Hand it in at each boundary. Live objects (modules, generators) are remembered; numbers, arrays and JAX trees "
-        "are not.",
+    perdure.ForgottenValueError: Entry(
+        "A boundary was not handed the very values that `restore` was given. What is not handed in again would be "
+        "saved stale.",
+        (forgotten, not_given_before),
+        "Hand every value to each boundary, and to `restore` first. Live objects (modules, generators) are remembered; "
+        "numbers, arrays and JAX trees are not.",
     ),
-    perdure.CaptureError: (
+    perdure.CaptureError: Entry(
         "An object holds something that has no exact form on disk.",
-        capture,
+        (no_exact_form,),
         "Change what it holds, or give its class `state_dict()` and `load_state_dict()`.",
     ),
-    perdure.UnknownObjectError: (
+    perdure.UnknownObjectError: Entry(
         "No adapter knows an object, and perdure never pickles.",
-        unknown_object,
-        "One of the three ways that the message names.",
+        (unknown_object,),
+        "Take one of the ways that the message names.",
     ),
-    perdure.UnsupportedLeafError: (
+    perdure.UnsupportedLeafError: Entry(
         "An array has a dtype without an exact form on disk.",
-        unsupported_leaf,
+        (object_array,),
         "Use another dtype, or a list.",
     ),
-    perdure.DamagedError: (
-        "A file is not what was written: a flipped bit, a cut file, an edit. With `strict=True` a resume refuses; "
-        "without it, it steps back to the newest intact checkpoint and moves the damaged one aside.",
-        damaged,
-        "Restore the file from a copy, or resume without `strict` from the checkpoint before. `perdure verify RUN` "
-        "names all damage.",
+    perdure.DamagedError: Entry(
+        "A file is not what was written: a flipped bit, a cut file, an edit. A resume steps back to the newest intact "
+        "checkpoint instead of raising this, unless the run is `strict=True`.",
+        (strict_about_damage, flipped_bit),
+        "Restore the file from a copy, or resume without `strict`. `perdure verify RUN` names all damage.",
     ),
-    perdure.UnsupportedVersionError: (
-        "A newer perdure wrote the checkpoint. Stepping back over it would lose work.",
-        from_the_future,
-        "Install a newer perdure.",
+    perdure.UnsupportedVersionError: Entry(
+        "Another perdure wrote the checkpoint. It is not damaged, and stepping back over it would lose work.",
+        (from_the_future,),
+        "Use the perdure that wrote it, or a newer one.",
     ),
-    perdure.NoRunError: (
-        "There is no run at the path: a mistyped path must not begin a training.",
-        no_run,
+    perdure.NoRunError: Entry(
+        "There is no run at the path. A mistyped path must not begin a training.",
+        (no_run,),
         "Check the spelling. Without insisting on a resume, a run would begin there.",
     ),
-    perdure.NoCheckpointError: (
-        "The run has no checkpoint: it was stopped before its first was committed, or they were removed.",
-        no_checkpoint,
-        "Start it again without insisting on a resume.",
+    perdure.NoCheckpointError: Entry(
+        "There is a run, but not the checkpoint that is asked for.",
+        (stopped_too_early, no_such_step),
+        "Start a run without any checkpoint again, without insisting on a resume; or name a checkpoint that is there. "
+        "`perdure pin` makes one stay.",
     ),
-    perdure.AllDamagedError: (
+    perdure.AllDamagedError: Entry(
         "No checkpoint of the run is intact. It does not start afresh by itself.",
-        all_damaged,
+        (all_damaged,),
         "Restore one from a copy. What is left can be read by hand ([format.md](format.md)).",
     ),
-    perdure.ContractError: (
-        "The resume would not be the same run. All differences come at once, and nothing was changed.",
-        contract,
-        "Pass the saved values, or accept the differences that you want ([contract.md](contract.md)).",
+    perdure.ContractError: Entry(
+        "The resume would not be the same run: another configuration, another structure, or an acceptance that accepts "
+        "nothing. All differences come at once.",
+        (another_configuration, another_structure, mistaken_acceptances),
+        "Pass what the run has, or accept the differences that you want ([contract.md](contract.md)).",
     ),
-    perdure.RestoreError: (
+    perdure.RestoreError: Entry(
         "An object's own `load_state_dict` failed while a checkpoint was applied. What was there before was put back.",
-        restore,
+        (load_fails,),
         "Look at the cause (the exception is chained), and resume again: the run is as it was.",
     ),
-    perdure.CommitError: (
-        "A checkpoint could not be committed: a full disk, a taken name. Earlier checkpoints are untouched.",
-        commit,
-        "Make room, or choose another path. In a run the next boundary tries again.",
+    perdure.CommitError: Entry(
+        "A checkpoint could not be committed: a full disk (here a limit of the file size), a taken name.",
+        (full_disk, taken_name),
+        "Make room, or choose another path. In a run, the next boundary tries again.",
     ),
-    perdure.LockedError: (
-        "Another process trains the run; two writers would mix their histories.",
-        locked,
-        "Stop the other process, or wait for it. A killed process leaves no lock behind.",
+    perdure.LockedError: Entry(
+        "The run is open already, and two writers would mix their histories.",
+        (locked_elsewhere, locked_here),
+        "Stop the other process or wait for it, or close the other `Run`. A killed process leaves no lock behind.",
     ),
 }
-"""Error type -> what happened, how to provoke it, what to do."""
+"""Error type -> its entry, in the order of the gallery."""

@@ -26,7 +26,8 @@ def masked(output: str, folder: Path) -> str:
 
 def test_the_document_s_code_runs_and_its_outputs_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the document sets it; this puts it back
+    monkeypatch.setenv("OMP_NUM_THREADS", "")  # the document sets it and takes it away; this puts it back
+    monkeypatch.delenv("OMP_NUM_THREADS")
     document = execute(DOCUMENT, lambda output: masked(output, tmp_path))
 
     if os.environ.get("PERDURE_WRITE_DOCS"):

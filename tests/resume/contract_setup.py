@@ -19,6 +19,7 @@ from perdure.format.digests import digest_of
 from perdure.format.state_digest import component_digests
 
 VARIABLE = "PERDURE_TEST_JAVA_OPTIONS"
+GONE = object()
 
 
 class Statistics(nnx.Variable):
@@ -48,6 +49,8 @@ class Setup:
     folder: Path
     config: dict[str, Any]
     contract: dict[str, Any]
+    dressed: Callable[[dict[str, Any]], Any] = dict
+    """Makes the configuration that the script has of `config`: a dataclass, a namespace."""
     width: int = 3
     depth: int = 1
     dtype: Any = jnp.float32
@@ -55,6 +58,8 @@ class Setup:
     activation: Callable[..., Any] = nnx.relu
     kind: type[Net] = Net
     scale: type[nnx.Variable] = nnx.Param
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """Attributes that the network has on top; `GONE`: one that it lacks."""
     tx: Callable[[], optax.GradientTransformation] = lambda: optax.adam(3e-4)
     components: dict[str, Any] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +70,8 @@ class Setup:
         net = self.kind(self.width, self.depth, self.dtype, self.rate, self.activation)
         if self.scale is not nnx.Param:
             net.scale = self.scale(jnp.ones(1))
+        for name, part in self.parts.items():
+            delattr(net, name) if part is GONE else setattr(net, name, part)
         made = {
             "net": net,
             "optimizer": nnx.Optimizer(net, self.tx(), wrt=nnx.Param),
@@ -78,7 +85,7 @@ class Setup:
         """The run, not opened yet."""
         given = {"horizon": "total", "free": ["track", "wandb_*"], "every": perdure.Every(updates=1)}
         return perdure.Run(
-            directory, config=self.config, contract=self.contract, **{**given, **self.options, **options}
+            directory, config=self.dressed(self.config), contract=self.contract, **{**given, **self.options, **options}
         )
 
 
@@ -126,11 +133,11 @@ def train(run: perdure.Run, targets: Mapping[str, Any], steps: int = 20) -> None
 
 
 def digests_of_files(directory: Path) -> dict[str, str]:
-    """Every file's digest. `.writer.lock` names whoever holds it, so that opening the run at all rewrites it."""
+    """Every file's digest, and the folders. `.writer.lock` names whoever holds it: opening the run at all rewrites it."""
     return {
-        str(path.relative_to(directory)): digest_of(path.read_bytes())
+        str(path.relative_to(directory)): digest_of(path.read_bytes()) if path.is_file() else "folder"
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != ".writer.lock"
+        if path.name != ".writer.lock"
     }
 
 

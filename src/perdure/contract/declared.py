@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +54,26 @@ def _of_folder(folder: Path) -> str:
     return f"{whole.text()},{count}files"
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    return iter(sorted((path for path in folder.rglob("*") if not path.is_dir()), key=lambda path: path.parts))
+def _files_below(folder: Path) -> list[Path]:
+    """Every file, links to folders followed, in the order of their paths.
+
+    Raises:
+        UsageError: a folder contains itself by a link, or there is something that is no file (a pipe).
+    """
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
+        for name in folders:
+            if Path(place).resolve().is_relative_to((Path(place) / name).resolve()):
+                raise UsageError(f"File({str(folder)!r}): {Path(place) / name} leads back to a folder around it.")
+        found += [Path(place) / name for name in files]
+    for path in found:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"File({str(folder)!r}): {path} is neither a file nor a folder.")
+    return sorted(found, key=lambda path: path.parts)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _digest_of(path: Path) -> Digest:

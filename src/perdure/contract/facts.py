@@ -12,6 +12,9 @@ from perdure.tree.paths import Path, format_path
 
 T = TypeVar("T")
 
+LONGEST_TEXT = 200
+"""A value in a closure whose text is longer than this is told by a digest."""
+
 MOST_PARTS = 100
 """A container in a closure that holds more facts than this is told by one digest."""
 
@@ -48,7 +51,9 @@ def _bound(function: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, st
 
 def _value(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
     if type(value) in _READABLE:
-        yield path, repr(value)
+        text = repr(value)
+        is_long = len(text) > LONGEST_TEXT
+        yield path, f"{type(value).__name__} of {len(text)}, {digest_of(text.encode())}" if is_long else text
     elif isinstance(value, FunctionType):
         yield path, name_of(value)
         yield from _bound(value, path, seen)
