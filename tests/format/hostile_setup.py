@@ -26,7 +26,12 @@ def files() -> dict[str, bytes]:
     }
     store = MemoryStore()
     about = About(
-        run_id="r", contract={"env": {"id": "x"}}, metrics={"offset": 0, "digest": digest_of(b"")}, scores={"r": 1.0}
+        run_id="r",
+        contract={"env": {"id": "x"}},
+        metrics={"offset": 0, "digest": digest_of(b"")},
+        scores={"r": 1.0},
+        amended=["env.id=y:x"],
+        trained_s=1.5,
     )
     save(store, "c", Snapshot(components, 1, 1, 1), about)
     return store.entries["c"]

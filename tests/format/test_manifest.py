@@ -41,6 +41,8 @@ MANIFEST = Manifest(
     arithmetic={"python": "3.11"},
     metrics={"offset": 12, "digest": DIGEST},
     scores={"return": 0.5, "episodes": 3},
+    amended=("algorithm.lr=0.2:0.1", "env.id='a b':nothing"),
+    trained_s=3600.25,
 )
 
 
@@ -195,6 +197,8 @@ def test_an_unknown_class_and_a_malformed_digest_of_a_component_are_refused(comp
         pytest.param({"env_steps": -1}, id="negative env_steps"),
         pytest.param({"scores": {"return": "high"}}, id="score"),
         pytest.param({"scores": {"done": True}}, id="score that is no number"),
+        pytest.param({"amended": ["a=1:2", None]}, id="acceptance that is no text"),
+        pytest.param({"trained_s": -0.5}, id="negative time"),
     ],
 )
 def test_malformed_values_below_the_top_level_are_refused(change: dict[str, Any]):

@@ -1,89 +1,36 @@
 """The cases of the contract's matrix: one change each, and what a resume must say to it."""
 
-import os
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tests.resume.contract_setup import VARIABLE, OtherNet, Setup, Statistics
+from tests.resume.contract_changes import (
+    Change,
+    GoesOn,
+    Refused,
+    as_dataclasses,
+    as_namespace,
+    as_objects,
+    clipped,
+    config,
+    dressed,
+    environment,
+    fields,
+    moved,
+    ppo,
+    section,
+    sgd,
+    switch,
+    total,
+    write,
+)
+from tests.resume.contract_setup import GONE, OtherNet, Statistics
 
 import perdure
 
-Change = Callable[[Setup], Setup | None]
-
-
-class Refused(NamedTuple):
-    """A difference that refuses the resume."""
-
-    key: str
-    saved: str
-    found: str
-    section: str = "algorithm"
-    is_acceptable: bool = True
-
-
-def ppo(**keys: Any) -> Change:
-    return lambda setup: setup.config["ppo"].update(keys)
-
-
-def config(**keys: Any) -> Change:
-    return lambda setup: setup.config.update(keys)
-
-
-def section(name: str, **keys: Any) -> Change:
-    return lambda setup: setup.contract[name].update(keys)
-
-
-def fields(**changed: Any) -> Change:
-    return lambda setup: replace(setup, **changed)
-
-
-def write(name: str, text: str) -> Change:
-    def change(setup: Setup) -> None:
-        (setup.folder / name).write_text(text)
-
-    return change
-
-
-def moved(setup: Setup) -> None:
-    """The same files elsewhere, with other times and another name of the folder."""
-    (setup.folder / "levels.json").rename(setup.folder / "elsewhere.json")
-    (setup.folder / "pool").rename(setup.folder / "other")
-    os.utime(setup.folder / "elsewhere.json", (0, 0))
-    levels, pool = perdure.File(setup.folder / "elsewhere.json"), perdure.File(setup.folder / "other")
-    setup.contract["env"].update(levels=levels, pool=pool)
-
-
-def environment(value: str | None) -> Change:
-    def change(setup: Setup) -> None:
-        os.environ.pop(VARIABLE)
-        if value is not None:
-            os.environ[VARIABLE] = value
-
-    return change
-
-
-def switch(name: str, value: Any) -> Change:
-    return lambda setup: jax.config.update(name, value)
-
-
-def without(owner: str, key: str) -> Change:
-    return lambda setup: setup.contract[owner].pop(key)
-
-
-def sgd() -> Any:
-    return optax.sgd(3e-4)
-
-
-def clipped() -> Any:
-    return optax.chain(optax.clip_by_global_norm(0.5), optax.adam(3e-4))
-
-
-FILE = "'xxh3_128:"
+FILE = "'xxh3_128:…"
+MU = "optimizer/opt_state/0/mu/layers/0"
 ADAM = "optimizer/tx/update/update_fns/1/tx/1"
 LR = "algorithm.ppo.learning_rate"
 PAIR = ("0.0003", "0.0001")
@@ -102,6 +49,27 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
     "text with a space": (ppo(name="a  b"), [Refused("algorithm.ppo.name", "'a b'", "'a  b'")]),
     "None": (ppo(entropy=0.0), [Refused("algorithm.ppo.entropy", "None", "0.0")]),
     "NaN": (ppo(clip=float("nan")), [Refused("algorithm.ppo.clip", "1", "nan")]),
+    "one unit in the last place": (
+        ppo(learning_rate=0.00030000000000000003),
+        [Refused(LR, "0.0003", "0.00030000000000000003")],
+    ),
+    "a negative number": (ppo(clip=-1), [Refused("algorithm.ppo.clip", "1", "-1")]),
+    "text with quotes, a colon and an equals sign": (
+        ppo(name='it\'s "a:b=c"'),
+        [Refused("algorithm.ppo.name", "'a b'", repr('it\'s "a:b=c"'))],
+    ),
+    "the word that stands for a missing key": (
+        ppo(name="nothing"),
+        [Refused("algorithm.ppo.name", "'a b'", "'nothing'")],
+    ),
+    "a text too long to be shown": (ppo(name="x" * 500), [Refused("algorithm.ppo.name", "'a b'", "'xxxxx…")]),
+    "a rate in a dataclass": (dressed(as_dataclasses, learning_rate=1e-4), [Refused(LR, *PAIR)]),
+    "a rate in a namespace": (dressed(as_namespace, learning_rate=1e-4), [Refused(LR, *PAIR)]),
+    "a rate in an object": (dressed(as_objects, learning_rate=1e-4), [Refused(LR, *PAIR)]),
+    "a function": (
+        ppo(schedule=optax.linear_schedule),
+        [Refused("algorithm.ppo.schedule", "nothing", "'optax.schedules.…")],
+    ),
     "a new key": (ppo(target_kl=0.1), [Refused("algorithm.ppo.target_kl", "nothing", "0.1")]),
     "a key is gone": (
         lambda setup: setup.config["ppo"].pop("gae"),
@@ -118,6 +86,14 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
     # seed
     "seed": (config(seed=2), [Refused("seed.seed", "1", "2", "seed", is_acceptable=False)]),
     "seed as text": (config(seed="1"), [Refused("seed.seed", "1", "'1'", "seed", is_acceptable=False)]),
+    "seed is gone": (
+        lambda setup: setup.config.pop("seed") and None,
+        [Refused("seed.seed", "1", "nothing", "seed", is_acceptable=False)],
+    ),
+    "seed cannot be freed at a resume": (
+        fields(options={"free": ["track", "seed"]}),
+        [Refused("seed.seed", "1", "nothing", "seed", is_acceptable=False)],
+    ),
     # interface, env, reward, own
     "observation": (
         section("interface", obs_shape=[5]),
@@ -126,6 +102,10 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
     "an action more": (
         section("interface", actions=["up"]),
         [Refused("interface.actions.0", "nothing", "'up'", "interface", is_acceptable=False)],
+    ),
+    "interface is not declared any more": (
+        lambda setup: setup.contract.pop("interface") and None,
+        [Refused("interface.obs_shape.0", "4", "nothing", "interface", is_acceptable=False)],
     ),
     "environment": (section("env", id="Maze-v2"), [Refused("env.id", "'Maze-v1'", "'Maze-v2'", "env")]),
     "version of dynamics": (
@@ -182,12 +162,31 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
         config(total=200),
         [Refused("horizon.total", "100", "200", "horizon")],
     ),
+    "a smaller total, and nobody says what schedules do": (
+        config(total=50),
+        [Refused("horizon.total", "100", "50", "horizon")],
+    ),
+    "no total any more": (
+        fields(options={"horizon": None}),
+        [
+            Refused("algorithm.total", "nothing", "100"),
+            Refused("horizon.total", "100", "nothing", "horizon"),
+        ],
+    ),
+    "the total under another name": (
+        fields(options={"horizon": 100}),
+        [
+            Refused("algorithm.total", "nothing", "100"),
+            Refused("horizon.env_steps", "nothing", "100", "horizon"),
+            Refused("horizon.total", "100", "nothing", "horizon"),
+        ],
+    ),
     "a total below the present step": (
         config(total=10),
         [Refused("horizon.total", "100", "10", "horizon", is_acceptable=False)],
     ),
     "a total below the present step, and schedules are kept": (
-        lambda setup: replace(setup, config={**setup.config, "total": 10}, options={"schedules": "keep"}),
+        total(10, "keep"),
         [Refused("horizon.total", "100", "10", "horizon", is_acceptable=False)],
     ),
     # optimizer
@@ -206,8 +205,12 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
     "clipping": (
         fields(tx=clipped),
         [
-            Refused("optimizer/tx/update/update_fns/0/tx/1", "function optax:scale_by_adam", "function"),
-            Refused("optimizer/opt_state", "", "", "structure", is_acceptable=False),
+            Refused(
+                "optimizer/tx/update/update_fns/0/tx/1",
+                "function optax:scale_by_adam.…",
+                "function optax:clip_by_global_norm.…",
+            ),
+            Refused("optimizer/opt_state/1", "dict of 0", "tuple of 2", "structure", is_acceptable=False),
         ],
     ),
     "weight decay": (
@@ -216,7 +219,7 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
     ),
     "dtype of moments": (
         fields(tx=lambda: optax.adam(3e-4, mu_dtype=jnp.bfloat16)),
-        [Refused("optimizer/opt_state/0/mu/", "float32", "bfloat16", "structure", is_acceptable=False)],
+        [Refused(f"{MU}/bias", "float32 3…", "bfloat16 3", "structure", is_acceptable=False)],
     ),
     # network
     "width": (fields(width=4), WIDER),
@@ -229,6 +232,11 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
         [Refused("net/layers/0/kernel", "float32 2×3", "float16 2×3", "structure", is_acceptable=False)],
     ),
     "dropout rate": (fields(rate=0.2), [Refused("net/dropout/rate", "0.1", "0.2")]),
+    "an int for a dropout rate": (fields(rate=1), [Refused("net/dropout/rate", "0.1", "1")]),
+    "a dropout rate becomes free": (
+        fields(rate=0.2, options={"free": ["track", "wandb_*", "net/dropout/rate"]}),
+        [Refused("net/dropout/rate", "0.1", "nothing")],
+    ),
     "activation": (
         fields(activation=jnp.tanh),
         [Refused("net/activation", "function jax:relu", "function jax:tanh")],
@@ -236,7 +244,25 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
     "class of a module": (fields(kind=OtherNet), [Refused("net", "class tests:Net", "class tests:OtherNet")]),
     "class of a variable": (
         fields(scale=Statistics),
-        [Refused("net/scale", "class flax:Param", "class tests:Statistics")],
+        [
+            Refused("net/scale", "class flax:Param", "class tests:Statistics"),
+            Refused("optimizer/opt_state/0/mu/scale", "float32 1 0.0", "missing", "structure", is_acceptable=False),
+        ],
+    ),
+    "a variable more": (
+        fields(parts={"bonus": Statistics(jnp.zeros(2))}),
+        [Refused("net/bonus", "missing", "Statistics", "structure", is_acceptable=False)],
+    ),
+    "a variable less": (
+        fields(parts={"scale": GONE}),
+        [Refused("net/scale", "float32 1 1.0", "missing", "structure", is_acceptable=False)],
+    ),
+    "a plain attribute more": (
+        fields(parts={"gain": 2.0}),
+        [
+            Refused("net/gain", "nothing", "2.0"),
+            Refused("net/gain", "missing", "float", "structure", is_acceptable=False),
+        ],
     ),
     # structure
     "number of environments": (
@@ -265,6 +291,14 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
         fields(components={"env_states": np.zeros((4, 3), np.float32)}),
         [Refused("env_states", "float64 4×3", "float32 4×3", "structure", is_acceptable=False)],
     ),
+    "the same size in another shape": (
+        fields(components={"env_states": np.zeros((3, 4))}),
+        [Refused("env_states", "float64 4×3", "float64 3×4", "structure", is_acceptable=False)],
+    ),
+    "a list for a dict": (
+        fields(components={"table": [1, 2]}),
+        [Refused("table", "dict of 2", "list of 2", "structure", is_acceptable=False)],
+    ),
     # the process
     "which numbers a key stands for": (
         switch("jax_threefry_partitionable", False),
@@ -272,25 +306,54 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
     ),
     "dtype promotion": (
         switch("jax_numpy_dtype_promotion", "strict"),
-        [Refused("numerics.jax_numpy_dtype_promotion", "'standard'", "'strict'", "numerics")],
+        [
+            Refused("numerics.jax_numpy_dtype_promotion", "'standard'", "'strict'", "numerics"),
+            Refused("optimizer/tx/traced", "xxh3_128:…", "cannot be traced alone: …"),
+        ],
+    ),
+    "another generator for new keys": (
+        switch("jax_default_prng_impl", "rbg"),
+        [
+            Refused("numerics.jax_default_prng_impl", "'threefry2x32'", "'rbg'", "numerics"),
+            Refused("net/dropout/rngs/key", "threefry2x32 key…", "rbg key", "structure", is_acceptable=False),
+        ],
+    ),
+    "64 bits": (
+        switch("jax_enable_x64", True),
+        [
+            Refused("numerics.jax_enable_x64", "False", "True", "numerics"),
+            Refused("net/scale", "float32 1 1.0", "float64 1", "structure", is_acceptable=False),
+        ],
     ),
 }
 
-GOES_ON: dict[str, Change] = {
-    "nothing": lambda setup: None,
-    "moved and touched files": moved,
-    "a free key": config(track=True),
-    "a free key by a pattern": config(wandb_name="x"),
-    "the order of keys": lambda setup: replace(
-        setup, config=dict(reversed(setup.config.items())), components={"table": {"b": [1, 2], "a": 1}}
+
+def grew(old: int, new: int) -> list[str]:
+    return [f"the total of steps changed from {old} to {new}."]
+
+
+GOES_ON: dict[str, GoesOn] = {
+    "nothing": GoesOn(lambda setup: None),
+    "moved and touched files": GoesOn(moved),
+    "a free key": GoesOn(config(track=True)),
+    "a free key by a pattern": GoesOn(config(wandb_name="x")),
+    "the order of keys": GoesOn(
+        lambda setup: replace(
+            setup, config=dict(reversed(setup.config.items())), components={"table": {"b": [1, 2], "a": 1}}
+        )
     ),
-    "1e2 for 100": config(total=1e2),
-    "another cadence": fields(options={"every": perdure.Every(updates=3)}),
-    "a larger total, schedules do not depend on it": lambda setup: replace(
-        setup, config={**setup.config, "total": 200}, options={"schedules": "none"}
-    ),
-    "a smaller total, schedules are kept": lambda setup: replace(
-        setup, config={**setup.config, "total": 50}, options={"schedules": "keep"}
-    ),
-    "a table that grew": fields(components={"table": {"a": 1, "b": [1, 2], "c": 3}}),
+    "the configuration as a dataclass": GoesOn(dressed(as_dataclasses)),
+    "the configuration as a namespace": GoesOn(dressed(as_namespace)),
+    "the configuration as objects": GoesOn(dressed(as_objects)),
+    "a tuple for a list": GoesOn(section("env", wrappers=("TimeLimit", "RecordEpisodeStatistics"))),
+    "NumPy's number": GoesOn(ppo(learning_rate=np.float64(3e-4))),
+    "1e2 for 100": GoesOn(config(total=1e2)),
+    "another cadence": GoesOn(fields(options={"every": perdure.Every(updates=3)})),
+    "a strict run on the same machine": GoesOn(fields(options={"numerics": "strict"})),
+    "a larger total, schedules do not depend on it": GoesOn(total(200, "none"), grew(100, 200)),
+    "a larger total, schedules are restretched": GoesOn(total(200, "restretch"), grew(100, 200)),
+    "a smaller total, schedules are kept": GoesOn(total(50, "keep"), grew(100, 50)),
+    "a total where the run stands": GoesOn(total(20, "none"), grew(100, 20)),
+    "a policy, and the same total": GoesOn(total(100, "restretch")),
+    "a table that grew": GoesOn(fields(components={"table": {"a": 1, "b": [1, 2], "c": 3}})),
 }

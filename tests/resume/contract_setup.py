@@ -133,7 +133,7 @@ def train(run: perdure.Run, targets: Mapping[str, Any], steps: int = 20) -> None
 
 
 def digests_of_files(directory: Path) -> dict[str, str]:
-    """Every file's digest, and the folders. `.writer.lock` names whoever holds it: opening the run at all rewrites it."""
+    """Every file's digest, and the folders. `.writer.lock` names whoever holds it: opening the run rewrites it."""
     return {
         str(path.relative_to(directory)): digest_of(path.read_bytes()) if path.is_file() else "folder"
         for path in sorted(directory.rglob("*"))

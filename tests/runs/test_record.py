@@ -28,6 +28,14 @@ def test_a_record_comes_back_equal(tmp_path: Path):
     assert repr(read_record(tmp_path / "run.json").contract["algorithm"]["zero"]) == "-0.0"
 
 
+def test_a_fork_s_record_comes_back_with_its_parent(tmp_path: Path):
+    parent = {"run_id": "ab" * 16, "checkpoint": "step_0000000010", "digest": digest_of(b"a manifest")}
+    write_record(tmp_path / "run.json", replace(record(), parent=parent))
+
+    assert read_record(tmp_path / "run.json").parent == parent
+    assert record().parent is None
+
+
 def test_ids_are_random_and_independent_of_every_seed():
     ids = {record().run_id for _ in range(20)}
 
@@ -107,6 +115,8 @@ def resigned(path: Path, **change: Any) -> None:
         pytest.param({"run_id": 5}, id="a mistyped id"),
         pytest.param({"launch": "python train.py"}, id="a mistyped launch"),
         pytest.param({"contract": []}, id="a mistyped contract"),
+        pytest.param({"parent": "step_0000000010"}, id="a mistyped parent"),
+        pytest.param({"parent": ...}, id="no parent, not even null"),
         pytest.param({"contract": {"seed": {"seed": [1]}}}, id="a contract with a list"),
     ],
 )
