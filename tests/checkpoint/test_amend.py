@@ -114,3 +114,17 @@ def test_an_unsigned_number_is_no_copy_with_the_other_sign():
 def test_a_table_is_not_kept_in_the_contract():
     assert start_numbers(state(c=[1.0] * (MOST_START_NUMBERS + 1))) == {}
     assert len(start_numbers(state(c=[1.0] * MOST_START_NUMBERS))) == MOST_START_NUMBERS
+
+
+def test_a_number_that_never_was_one_does_not_start_otherwise():
+    """NaN differs from itself, and a fresh start's NaN from the run's all the same does not."""
+    start, saved, fresh = (
+        state(c={"best": value, "array": scalar(value), "lr": lr})
+        for value, lr in ((float("nan"), 3e-4), (0.5, 3e-4), (float("nan"), 1e-4))
+    )
+
+    result = amended(start, saved, fresh)
+
+    assert (result.applied, result.unlike) == (("c/lr",), ())
+    other = state(c={"best": 10**400, "array": scalar(float("nan")), "lr": 1e-4})
+    assert amended(start, saved, other).unlike == ("c/best",)

@@ -90,9 +90,9 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
         lambda setup: setup.config.pop("seed") and None,
         [Refused("seed.seed", "1", "nothing", "seed", is_acceptable=False)],
     ),
-    "seed cannot be freed at a resume": (
-        fields(options={"free": ["track", "seed"]}),
-        [Refused("seed.seed", "1", "nothing", "seed", is_acceptable=False)],
+    "a seed that is said to be free": (
+        lambda setup: replace(setup, config={**setup.config, "seed": 2}, options={"free": ["track", "seed"]}),
+        [Refused("seed.seed", "1", "2", "seed", is_acceptable=False)],
     ),
     # interface, env, reward, own
     "observation": (
@@ -337,6 +337,7 @@ GOES_ON: dict[str, GoesOn] = {
     "moved and touched files": GoesOn(moved),
     "a free key": GoesOn(config(track=True)),
     "a free key by a pattern": GoesOn(config(wandb_name="x")),
+    "a seed is said to be free": GoesOn(fields(options={"free": ["track", "seed"]})),
     "the order of keys": GoesOn(
         lambda setup: replace(
             setup, config=dict(reversed(setup.config.items())), components={"table": {"b": [1, 2], "a": 1}}

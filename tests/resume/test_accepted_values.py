@@ -1,6 +1,6 @@
 """An accepted learning rate is the one that is used afterwards: in the optimizer, and in every copy the state holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,24 @@ def optimizer_loop(make: Callable[[float], Any]) -> Loop:
     return loop
 
 
+def adapted_injection_loop(run: perdure.Run | None, lr: float, updates: int, state: Any) -> Any:
+    """The injected rate is adapted after each update, as a KL target does it: the checkpoint holds another than OLD."""
+    net = nnx.Linear(2, 1, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(net, optax.inject_hyperparams(optax.adam)(lr), wrt=nnx.Param)
+    if run is not None:
+        run.restore(net=net, optimizer=optimizer)
+    elif state is not None:
+        nnx.update(net, state[0])
+        _keep_rate(optimizer, state[1])
+    for _ in range(updates):
+        optimizer.update(net, jax.tree.map(gradient, nnx.state(net, nnx.Param)))
+        rate = optimizer.opt_state.hyperparams["learning_rate"]
+        rate[...] = rate[...] * 1.5
+        if run is not None:
+            run.boundary(env_steps=run.env_steps + 1)
+    return nnx.state(net), nnx.state(optimizer)
+
+
 def _keep_rate(optimizer: Any, state: Any) -> None:
     """Takes over an optimizer's state but for the injected rate, which stays the new one."""
     fresh = nnx.state(optimizer)
@@ -109,6 +127,7 @@ LOOPS: dict[str, Loop] = {
     "adam": optimizer_loop(optax.adam),
     "adam with an injected rate": optimizer_loop(optax.inject_hyperparams(optax.adam)),
     "sgd with momentum and an injected rate": optimizer_loop(optax.inject_hyperparams(momentum_sgd)),
+    "adam with an injected rate that is adapted": adapted_injection_loop,
     "an adapted attribute": attribute_loop,
     "a value": value_loop(float),
     "a float32 array": value_loop(lambda value: np.asarray(value, np.float32)),
@@ -135,10 +154,35 @@ def test_the_accepted_rate_is_used_from_there_on(name: str, tmp_path: Path):
 
     by_hand = loop(None, NEW, 2, loop(None, OLD, 2, None))
     assert bits(accepted) == bits(by_hand)
-    assert bits(accepted) != bits(loop(None, OLD, 4, None))
+    assert bits(accepted[0]) != bits(loop(None, OLD, 4, None)[0])  # the parameters themselves are others
+    assert bits(accepted[0]) != bits(loop(None, NEW, 4, None)[0])
     with run_of(tmp_path / "run", NEW) as run:  # and the next resume needs to accept nothing
         loop(run, NEW, 0, None)
         assert run.amended[0] == f"algorithm.lr={OLD}:{NEW}"
+
+
+def adam_by_hand(w: np.ndarray, rates: Sequence[float]) -> np.ndarray:
+    """Adam's formula in float64, for updates with these rates; its moments go on from one rate to the next."""
+    mu, nu = np.zeros_like(w), np.zeros_like(w)
+    for count, rate in enumerate(rates, start=1):
+        g = gradient(w)
+        mu, nu = 0.9 * mu + 0.1 * g, 0.999 * nu + 0.001 * g**2
+        w = w - rate * (mu / (1 - 0.9**count)) / (np.sqrt(nu / (1 - 0.999**count)) + 1e-8)
+    return w
+
+
+@pytest.mark.parametrize("make", [optax.adam, optax.inject_hyperparams(optax.adam)], ids=["bound", "injected"])
+def test_the_numbers_are_those_of_adam_s_formula(make: Callable[[float], Any], tmp_path: Path):
+    """The reference shares no line with perdure or optax; float32 against float64, hence a tolerance."""
+    loop = optimizer_loop(make)
+    start = np.asarray(nnx.Linear(2, 1, rngs=nnx.Rngs(0)).kernel[...], np.float64)
+    with run_of(tmp_path / "run", OLD) as run:
+        loop(run, OLD, 2, None)
+    with run_of(tmp_path / "run", NEW, accept=ACCEPT) as run:
+        kernel = np.asarray(loop(run, NEW, 2, None)[0]["kernel"][...], np.float64)
+
+    assert kernel == pytest.approx(adam_by_hand(start, [OLD, OLD, NEW, NEW]), abs=1e-6)
+    assert kernel != pytest.approx(adam_by_hand(start, [OLD] * 4), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -208,6 +252,49 @@ def test_the_lineage_keeps_what_was_accepted_when_and_why(tmp_path: Path):
         f"accepted: net/rate={OLD}:{NEW}, as algorithm.lr was.",
         "accepted values were put into the state at net/rate.",
     ]
+
+
+def test_numbers_that_start_otherwise_and_are_no_copies_are_told_and_stay(tmp_path: Path):
+    def go(lr: float, **options: Any) -> perdure.Run:
+        with run_of(tmp_path / "run", lr, **options) as run:
+            s = run.restore(half=lr / 2, minus=-lr, same=OLD, lr=lr, count=1)
+            run.boundary(env_steps=run.env_steps + 1, half=s.half, minus=s.minus, same=s.same, lr=s.lr, count=2)
+        return run
+
+    go(OLD)
+    run = go(NEW, accept=ACCEPT)
+
+    assert run.notices == [
+        f"accepted: algorithm.lr={OLD}:{NEW}.",
+        "accepted values were put into the state at lr, minus.",
+        "these start with another number than the run did, and keep the checkpoint's: half.",
+    ]
+    held = perdure.read(newest(tmp_path / "run"))
+    assert {name: held[name] for name in ("half", "minus", "same", "lr", "count")} == {
+        "half": OLD / 2,
+        "minus": -NEW,
+        "same": OLD,
+        "lr": NEW,
+        "count": 2,
+    }
+
+
+def test_what_is_accepted_of_a_module_is_used_though_no_configuration_names_it(tmp_path: Path):
+    """A dropout rate that is a plain attribute: the path itself is the key."""
+
+    def go(rate: float, **options: Any) -> nnx.Dropout:
+        dropout = nnx.Dropout(rate, rngs=nnx.Rngs(0))
+        with perdure.Run(tmp_path / "run", every=perdure.Every(updates=1), **options) as run:
+            run.restore(dropout=dropout)
+            run.boundary(env_steps=run.env_steps + 1)
+        return dropout
+
+    go(0.1)
+    with pytest.raises(perdure.ContractError, match=r"dropout/rate: 0\.1 in the run, 0\.5 here\."):
+        go(0.5)
+
+    assert go(0.5, accept={"dropout/rate": (0.1, 0.5)}).rate == 0.5
+    assert go(0.5).rate == 0.5
 
 
 def test_an_acceptance_where_nothing_runs_yet_is_refused_and_creates_nothing(tmp_path: Path):

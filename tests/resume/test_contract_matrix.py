@@ -256,8 +256,7 @@ MESSAGES = {
         "  To go on all the same: --accept my_rules.opponents=frozen:nothing",
     ],
     "text with a space": [
-        "  algorithm.ppo.name: 'a b' in the run, 'a  b' here. From here on another learner would train. "
-        f"{SAVED_VALUE}",
+        f"  algorithm.ppo.name: 'a b' in the run, 'a  b' here. From here on another learner would train. {SAVED_VALUE}",
         """  To go on all the same: --accept 'algorithm.ppo.name='"'"'a b'"'"':'"'"'a  b'"'"''""",
     ],
     "a total below the present step": [
@@ -265,8 +264,7 @@ MESSAGES = {
     ],
     "number of environments": [
         f"  algorithm.ppo.n_envs: 4 in the run, 8 here. From here on another learner would train. {SAVED_VALUE}",
-        "  env_states: float64 4×3 in the run, float64 8×3 here. Build it with the sizes and dtypes that the run used, "
-        "or start a new run.",
+        "  env_states: float64 4×3 in the run, float64 8×3 here. Build it with the run's sizes.",
         "  One of them cannot be accepted; the others could be, by: --accept algorithm.ppo.n_envs=4:8",
     ],
     "which numbers a key stands for": [

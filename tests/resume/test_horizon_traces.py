@@ -58,6 +58,64 @@ def test_keep_finishes_the_old_schedule_and_stays_at_its_last_value(tmp_path: Pa
     assert second[10:] == [0.0] * 10
 
 
+def test_keep_may_end_the_run_before_its_schedule(tmp_path: Path):
+    first = trace(run_of(tmp_path / "x", 200), 100)
+    shorter = run_of(tmp_path / "x", 150)
+
+    second = trace(shorter, 150)
+
+    assert first + second == trace(run_of(tmp_path / "straight", 200), 150)
+    assert shorter.notices == ["the total of steps changed from 200 to 150."]
+    assert shorter.is_finished
+
+
+def test_keep_twice_with_stops_in_between_is_one_schedule(tmp_path: Path):
+    pieces = trace(run_of(tmp_path / "x", 200), 50)
+    pieces += trace(run_of(tmp_path / "x", 300), 100)
+    pieces += trace(run_of(tmp_path / "x", 300), 150)
+    pieces += trace(run_of(tmp_path / "x", 400), 250)
+
+    assert pieces == trace(run_of(tmp_path / "straight", 200), 200) + [0.0] * 5
+
+
+def test_restretch_may_shorten_what_is_left(tmp_path: Path):
+    trace(run_of(tmp_path / "x", 200, "restretch"), 100)
+
+    second = trace(run_of(tmp_path / "x", 150, "restretch"), 150)
+
+    assert second == pytest.approx(line((100, HALF), (150, ONE), steps(100, 150)), **EXACT)
+    assert second != trace(run_of(tmp_path / "straight", 200), 150)[10:]
+
+
+def test_a_run_that_was_cut_where_it_stood_goes_on_from_there(tmp_path: Path):
+    """Total 100 at step 100, half of the schedule done; then 300: the other half is left for 200 steps."""
+    trace(run_of(tmp_path / "x", 200, "restretch"), 100)
+    cut = run_of(tmp_path / "x", 100, "restretch")
+    assert trace(cut, 100) == []
+    assert cut.is_finished
+
+    again = trace(run_of(tmp_path / "x", 300, "restretch"), 300)
+
+    assert again == pytest.approx(line((100, HALF), (300, ONE), steps(100, 300)), **EXACT)
+
+
+@pytest.mark.parametrize("schedules", ["none", "keep", "restretch"])
+def test_a_total_below_the_present_step_is_refused_and_nothing_changes(schedules: str, tmp_path: Path):
+    trace(run_of(tmp_path / "x", 200, schedules if schedules != "none" else "keep"), 100)
+    before = {path: path.read_bytes() for path in (tmp_path / "x").rglob("*.jsonl")}
+
+    with pytest.raises(perdure.ContractError) as caught:
+        run_of(tmp_path / "x", 90, schedules).restore(step=0)
+
+    assert str(caught.value).splitlines()[1:] == [
+        "  horizon.total: 200 in the run, 90 here. The run has taken 100 steps already: pass a total of at least that."
+    ]
+    assert {path: path.read_bytes() for path in before} == before
+    with run_of(tmp_path / "x", 100, schedules) as run:  # the twin: at the present step it is taken
+        run.restore(step=0)
+        assert run.is_finished
+
+
 def test_restretch_goes_on_from_where_it_stood_to_the_new_end(tmp_path: Path):
     first = trace(run_of(tmp_path / "x", 200, "restretch"), 100)
     second = trace(run_of(tmp_path / "x", 500, "restretch"), 500)
@@ -137,6 +195,33 @@ def test_nobody_said_what_schedules_do(tmp_path: Path):
     with run_of(tmp_path / "x", 300, None, accept={"horizon.total": (200, 300)}) as run:
         run.restore(step=0)
         assert run.amended == ("horizon.total=200:300",)
+
+
+def test_a_total_that_was_accepted_is_the_one_that_later_changes_start_from(tmp_path: Path):
+    trace(run_of(tmp_path / "x", 200), 100)
+    with run_of(tmp_path / "x", 400, None, accept={"horizon.total": (200, 400)}) as run:
+        run.restore(step=0)
+        run.boundary(env_steps=110, step=110)
+
+    with run_of(tmp_path / "x", 500, "none") as run:
+        run.restore(step=0)
+
+    assert run.notices == ["the total of steps changed from 400 to 500."]
+
+
+def test_a_finished_run_has_nothing_to_do_and_may_be_given_more(tmp_path: Path):
+    trace(run_of(tmp_path / "x", 100, "none"), 0)
+    with run_of(tmp_path / "x", 100, "none") as run:
+        run.restore(step=0)
+        run.boundary(env_steps=100, step=100)
+        run.finish()
+
+    with run_of(tmp_path / "x", 100, "none") as run:
+        run.restore(step=0)
+        assert (run.is_finished, run.notices) == (True, [])
+    with run_of(tmp_path / "x", 150, "none") as run:
+        run.restore(step=0)
+        assert (run.is_finished, run.horizon) == (False, 150)
 
 
 def test_1e6_and_1000000_are_one_total(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.runs.toy_training import Training, checkpoint_names, contents, names, rows, states
@@ -61,6 +62,8 @@ def test_a_run_killed_before_boundary_0_starts_again_and_says_so(tmp_path: Path)
     Training(directory).restore().stop()
     shutil.rmtree(directory / "checkpoints")
     (directory / "checkpoints" / ".staging.00ff").mkdir(parents=True)
+    lineage = directory / "lineage.jsonl"
+    lineage.write_bytes(lineage.read_bytes().splitlines(keepends=True)[0])  # nothing was committed yet
 
     with pytest.raises(NoCheckpointError, match="stopped before its first checkpoint was committed"):
         Training(directory, mode="resume").restore()
@@ -128,3 +131,20 @@ def test_an_altered_metrics_file_is_set_aside_and_told_and_the_run_goes_on(tmp_p
     training.go(1).stop()
     assert [row["boundary"] for row in rows(directory)] == [4]
     assert states(directory)[step_name(40)]
+
+
+@pytest.mark.parametrize("mode", ["auto", "resume"])
+def test_a_run_whose_checkpoints_were_removed_never_begins_again(tmp_path: Path, mode: Any):
+    directory = tmp_path / "x"
+    Training(directory).restore().go(2).stop()
+    shutil.rmtree(directory / "checkpoints")
+    before = {path: path.read_bytes() for path in directory.glob("*.json*")}
+
+    with pytest.raises(NoCheckpointError) as caught:
+        Training(directory, mode=mode).restore()
+
+    assert str(caught.value) == (
+        f"{directory}: its lineage tells of checkpoints, the last one {step_name(20)}, but there is none; nothing was "
+        "changed. Put them back, or choose another directory."
+    )
+    assert {path: path.read_bytes() for path in directory.glob("*.json*")} == before

@@ -87,7 +87,9 @@ def test_perdure_resume_insists_through_the_environment(tmp_path: Path, monkeypa
     training.stop()
 
 
-@pytest.mark.parametrize(("total", "text"), [(1.5, "1.5"), ("many", "'many'"), (True, "True")])
+@pytest.mark.parametrize(
+    ("total", "text"), [(1.5, "1.5"), ("many", "'many'"), (True, "True"), (float("inf"), "inf"), (float("nan"), "nan")]
+)
 def test_a_horizon_is_an_int(tmp_path: Path, total: Any, text: str):
     with pytest.raises(UsageError) as caught:
         Run(tmp_path / "x", config={"total": total}, horizon="total")

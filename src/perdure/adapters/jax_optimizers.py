@@ -65,5 +65,6 @@ def trace(transformation: Any) -> str:
     digest = Digest()
     digest.update(_ADDRESS.sub("", str(jaxpr.jaxpr)).encode())
     for constant in jaxpr.consts:
-        digest.update(np.ascontiguousarray(constant).tobytes())
+        is_key = jnp.issubdtype(jnp.asarray(constant).dtype, jax.dtypes.prng_key)
+        digest.update(np.ascontiguousarray(jax.random.key_data(constant) if is_key else constant).tobytes())
     return traced(digest.text(), version)

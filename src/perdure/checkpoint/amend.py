@@ -60,7 +60,8 @@ def amend(snapshot: Snapshot, fresh: Snapshot, accepted: Sequence[Accepted], sta
     places = (keys | copies) & new_leaves.keys()
     held = {format_path(path) for path, _ in _plain_leaves(snapshot)} & places
     amended = _with_leaves(snapshot, {path: new_leaves[path] for path in held})
-    unlike = [path for path, (_, number) in numbers.items() if start.get(path, number) != number and path not in held]
+    starts_otherwise = [path for path, (_, number) in numbers.items() if _is_other(start.get(path, number), number)]
+    unlike = [path for path in starts_otherwise if path not in held]
     return Amended(amended, tuple(sorted(held)), tuple(sorted(unlike)))
 
 
@@ -96,6 +97,10 @@ def _number(leaf: Tree) -> Number | None:
 
 def _is_number(value: object) -> bool:
     return type(value) in (int, float)
+
+
+def _is_other(start: Number, fresh: Number) -> bool:
+    return start != fresh and (start == start or fresh == fresh)  # NaN differs from itself alone
 
 
 def _is_copy(start: Number, fresh: Number, leaf: Tree, pair: tuple[Number, Number]) -> bool:

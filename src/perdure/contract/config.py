@@ -92,11 +92,11 @@ def _of_config(config: Any, horizon: str | None, free: Sequence[str]) -> Contrac
 
 
 def _section(key: str, horizon: str | None, free: Sequence[str]) -> str:
+    if key.split(".")[-1] == "seed":  # before `free`: a seed is never free
+        return "seed"
     if is_free(key, free):
         return OPERATIONAL
-    if key == horizon:
-        return "horizon"
-    return "seed" if key.split(".")[-1] == "seed" else "algorithm"
+    return "horizon" if key == horizon else "algorithm"
 
 
 def flatten(config: Any, prefix: str = "") -> Iterator[tuple[str, Plain]]:

@@ -126,7 +126,7 @@ def horizon_steps(horizon: str | int | None, contract: Mapping[str, Mapping[str,
     if horizon is None:
         return None
     steps = contract["horizon"][horizon] if isinstance(horizon, str) else horizon
-    is_whole_float = isinstance(steps, float) and steps == int(steps)  # `1e6` is how people write totals
+    is_whole_float = isinstance(steps, float) and steps.is_integer()  # `1e6` is how people write totals
     if isinstance(steps, bool) or not (isinstance(steps, int) or is_whole_float) or steps < 0:
         raise UsageError(f"horizon={horizon!r} is {steps!r}; a total of environment steps is an int from 0.")
     return int(steps)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from perdure.errors import AllDamagedError, DamagedError, NoCheckpointError, NoRunError, UsageError
 from perdure.runs.directory import RunDirectory, newest_first
+from perdure.runs.resumption import read_history
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,24 @@ def decide(directory: RunDirectory, mode: str) -> Beginning:
     return _without_checkpoints(directory, mode, has_record=has_record)
 
 
+def _refuse_lost_checkpoints(directory: RunDirectory) -> None:
+    """A run that had checkpoints never begins again by itself: somebody removed or moved them."""
+    events, _ = read_history(directory)
+    committed = [event["checkpoint"] for event in events if event["event"] == "committed"]
+    if committed:
+        message = (
+            f"its lineage tells of checkpoints, the last one {committed[-1]}, but there is none; nothing was changed"
+        )
+        raise NoCheckpointError(f"{directory.path}: {message}. Put them back, or choose another directory.")
+
+
 def _without_checkpoints(directory: RunDirectory, mode: str, *, has_record: bool) -> Beginning:
     if directory.damaged.is_dir() and any(directory.damaged.iterdir()):
         message = f"{directory.path}: every checkpoint was damaged; they stand under {directory.damaged.name}/."
         raise AllDamagedError(message)
     if not has_record:
         return Beginning(resumes=False)
+    _refuse_lost_checkpoints(directory)
     stopped = "the run was stopped before its first checkpoint was committed"
     if mode == "resume":
         raise NoCheckpointError(f"{directory.path}: {stopped}; start it again without insisting on a resume.")

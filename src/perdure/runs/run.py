@@ -140,6 +140,7 @@ class Run:
         self._last_commit: Counters | None = None
         self._last_commit_at = 0.0
         self._was_restored = False
+        self._told: tuple[float, tuple[str, ...]] | None = None
         self.resumed = False
         """Whether `restore` found a checkpoint to go on from."""
         self.notices: list[str] = []
@@ -178,12 +179,12 @@ class Run:
     @property
     def trained_s(self) -> float:
         """Seconds of training so far, those before earlier resumes included, the pauses between them not."""
-        return self._opened("trained_s").committer.trained_s
+        return self._told[0] if self._told else self._opened("trained_s").committer.trained_s
 
     @property
     def amended(self) -> tuple[str, ...]:
         """Every difference from the run's first contract that was accepted: `KEY=OLD:NEW` each."""
-        return self._opened("amended").committer.amended
+        return self._told[1] if self._told else self._opened("amended").committer.amended
 
     def progress(self, env_steps: int | None = None) -> float:
         """How far schedules are, from 0 at the start to 1 at the end: `learning_rate = 3e-4 * (1 - run.progress())`.
@@ -404,6 +405,7 @@ class Run:
         except OSError as error:  # a line of history is no reason to fail at the very end
             _log.warning("%s: the lineage could not be written: %s", self.directory, error)
         finally:
+            self._told = round(opened.committer.trained_s, 3), opened.committer.amended
             self._free()
 
     def _free(self) -> None:
