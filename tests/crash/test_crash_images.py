@@ -1,7 +1,7 @@
 """Power loss at any instant: whatever the disk kept of what was not synced, a checkpoint is the one before or the new.
 
 Operations on a simulated disk, then every disk that a crash could leave (`perdure.testing.SimulatedDisk`). Small cases
-are tried exhaustively; `test_crash_recovery.py` has sequences. Twins that skip one step must be found by the same check.
+are tried exhaustively; `test_crash_recovery.py` has sequences. Twins that skip a step must be found by the same check.
 """
 
 import errno
