@@ -130,7 +130,7 @@ def remove_the_record(run: Path, flip: Callable) -> None:
     ("damage", "message"),
     [
         (damage_all, "all 4 checkpoints are damaged; nothing was changed.\n  step_0000000030/weights"),
-        (remove_all, "the run was stopped before its first checkpoint was committed"),
+        (remove_all, "its lineage tells of checkpoints, the last one step_0000000030, but there is none"),
         (set_all_aside, "every checkpoint was damaged; they stand under damaged/."),
         (damage_the_record, "run.json"),
         (remove_the_record, "not a run (no run.json in it). Check the spelling."),
