@@ -103,6 +103,16 @@ def test_a_shared_place_is_amended_where_it_first_stands():
     assert result.snapshot.components["b"].tree == {"again": Alias(("a", "lr"))}
 
 
+def test_a_counter_is_no_copy_although_both_values_are_rounded_to_its_own():
+    """As an int32, 3e-4 and 1e-4 are both 0, with which every count starts."""
+    start, saved, fresh = (state(c={"count": scalar(value, np.int32)}) for value in (0, 500, 0))
+
+    result = amended(start, saved, fresh)
+
+    assert (result.applied, result.unlike) == ((), ())
+    assert result.snapshot is saved
+
+
 def test_an_unsigned_number_is_no_copy_with_the_other_sign():
     start, saved, fresh = (state(c={"n": scalar(value, np.uint32)}) for value in (4, 4, 5))
     accepted = Accepted("", "algorithm.n", "-4", "-5")

@@ -51,6 +51,7 @@ def test_a_nested_dataclass_gives_dotted_keys_in_order():
         ("seed", 1),
         ("track", False),
         ("wandb_project", None),
+        ("optimizer", "Optimizer"),
         ("optimizer.learning_rate", 3e-4),
         ("optimizer.betas.0", 0.9),
         ("optimizer.betas.1", 0.999),
@@ -155,6 +156,7 @@ def test_keys_go_to_their_sections():
     assert contract == {
         "algorithm": {
             "env.id": "CartPole",
+            "optimizer": "Optimizer",
             "optimizer.learning_rate": 3e-4,
             "optimizer.betas.0": 0.9,
             "optimizer.betas.1": 0.999,

@@ -150,3 +150,26 @@ def test_pairs_by_key_are_written_as_texts():
 def test_what_is_no_acceptance_is_refused_at_once(accept: Any):
     with pytest.raises(UsageError, match=r"accept"):
         given_texts(accept)
+
+
+def test_two_changes_never_share_a_text():
+    """Values with colons come in quotes, so that where the old one ends is never a guess."""
+    listed = findings(old="a", new="b:c")
+
+    assert settled(listed, "algorithm.lr='a:b':c")[0] == ["algorithm.lr", "--accept algorithm.lr='a:b':c"]
+    assert settled(listed, "algorithm.lr=a:'b:c'")[0] == []
+
+
+def test_what_follows_has_the_same_type_and_comes_from_a_hyper_parameter():
+    """An accepted 1 is no 1.0, and an accepted environment is no learner."""
+    layers, scale = compare({"algorithm": {"n": 1}}, {"algorithm": {"n": 2}}), facts(scale=("1.0", "2.0"))
+    sigma = compare({"env": {"sigma": 0.1}}, {"env": {"sigma": 0.2}})
+
+    assert settled(layers + scale, "algorithm.n=1:2")[0] == ["opt/scale"]
+    assert settled(sigma + facts(rate=("0.1", "0.2")), "env.sigma=0.1:0.2")[0] == ["opt/rate"]
+
+
+@pytest.mark.parametrize("accept", [None, 5, [("algorithm.lr", 1, 2)]])
+def test_other_kinds_of_acceptances_are_refused_at_once(accept: Any):
+    with pytest.raises(UsageError, match=r"^accept="):
+        given_texts(accept)

@@ -63,7 +63,14 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
         [Refused("algorithm.ppo.name", "'a b'", "'nothing'")],
     ),
     "a text too long to be shown": (ppo(name="x" * 500), [Refused("algorithm.ppo.name", "'a b'", "'xxxxx…")]),
-    "a rate in a dataclass": (dressed(as_dataclasses, learning_rate=1e-4), [Refused(LR, *PAIR)]),
+    "a rate in a dataclass": (
+        dressed(as_dataclasses, learning_rate=1e-4),
+        [Refused("algorithm.ppo", "nothing", "'Ppo'"), Refused(LR, *PAIR)],
+    ),
+    "a part of the configuration becomes a dataclass": (
+        dressed(as_dataclasses),
+        [Refused("algorithm.ppo", "nothing", "'Ppo'")],
+    ),
     "a rate in a namespace": (dressed(as_namespace, learning_rate=1e-4), [Refused(LR, *PAIR)]),
     "a rate in an object": (dressed(as_objects, learning_rate=1e-4), [Refused(LR, *PAIR)]),
     "a function": (
@@ -343,7 +350,6 @@ GOES_ON: dict[str, GoesOn] = {
             setup, config=dict(reversed(setup.config.items())), components={"table": {"b": [1, 2], "a": 1}}
         )
     ),
-    "the configuration as a dataclass": GoesOn(dressed(as_dataclasses)),
     "the configuration as a namespace": GoesOn(dressed(as_namespace)),
     "the configuration as objects": GoesOn(dressed(as_objects)),
     "a tuple for a list": GoesOn(section("env", wrappers=("TimeLimit", "RecordEpisodeStatistics"))),

@@ -132,6 +132,15 @@ def train(run: perdure.Run, targets: Mapping[str, Any], steps: int = 20) -> None
     run.close()
 
 
+def disturb(targets: Mapping[str, Any]) -> None:
+    """Moves what is live away from the checkpoint's state: a restore that came too early would bring it back."""
+    if "net" in targets:
+        kernel = targets["net"].layers[0].kernel
+        kernel[...] = kernel[...] + jnp.ones_like(kernel[...])
+    random.seed(random.random())
+    np.random.seed(np.random.randint(1000))
+
+
 def digests_of_files(directory: Path) -> dict[str, str]:
     """Every file's digest, and the folders. `.writer.lock` names whoever holds it: opening the run rewrites it."""
     return {

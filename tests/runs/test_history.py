@@ -1,6 +1,8 @@
 """A run's history over several resumes: what the lineage says, cumulative time, torn and edited lines."""
 
 import json
+import shutil
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -175,3 +177,30 @@ def test_an_edited_line_is_said_and_does_not_stop_the_run(tmp_path: Path):
         "lineage.jsonl:2: does not follow from the line before it. The checkpoints do not depend on it; acceptances in "
         "it do not count."
     ]
+
+
+def test_a_damaged_lineage_without_checkpoints_begins_no_run(tmp_path: Path):
+    """Nobody can tell whether there were any; beginning again would cost what is left."""
+    opened(tmp_path / "x").close()
+    lineage = tmp_path / "x" / "lineage.jsonl"
+    lineage.write_bytes(lineage.read_bytes().replace(b'"started"', b'"stopped"', 1))
+    shutil.rmtree(tmp_path / "x" / "checkpoints")
+    before = lineage.read_bytes()
+
+    with pytest.raises(perdure.NoCheckpointError, match=r"there is no checkpoint, and lineage\.jsonl:2: does not"):
+        opened(tmp_path / "x")
+
+    assert lineage.read_bytes() == before
+
+
+def test_amended_keeps_the_order_also_of_a_change_that_is_made_again(tmp_path: Path):
+    """0.1, 0.2, 0.1 and 0.2 again: the last one says what holds."""
+    rates = [0.1, 0.2, 0.1, 0.2]
+    changes = list(pairwise(rates))
+    opened(tmp_path / "x", config={"rate": rates[0]}).close()
+    for before, rate in changes:
+        accept = {"algorithm.rate": (before, rate)}
+        with opened(tmp_path / "x", config={"rate": rate}, accept=accept) as run:
+            run.boundary(env_steps=run.env_steps + 10, x=1)
+
+    assert newest_manifest(tmp_path / "x").amended == tuple(f"algorithm.rate={old}:{new}" for old, new in changes)

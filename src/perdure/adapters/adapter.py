@@ -30,6 +30,8 @@ class Adapter(Protocol):
     """A live random number generator: restored after everything else, for building and checking may draw."""
     has_identity: bool
     """Mutable, so that whether two places share one object is part of the state."""
+    holds_settings: bool
+    """Live, and its plain values were chosen when it was built: the contract compares those of fresh starts."""
 
     def capture(self, obj: Any, walk: "Walk") -> Tree:
         """The object's state. Arrays may be borrowed: they are read before the object can change."""
@@ -55,6 +57,7 @@ class ExactAdapter:
     kind: Kind = "value"
     is_rng = False
     has_identity = False
+    holds_settings = False
 
     def fidelity(self, obj: Any) -> tuple[str, str]:
         """Full state, so exact."""

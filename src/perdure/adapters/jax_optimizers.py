@@ -1,6 +1,7 @@
 """optax transformations: no state of their own; what their closures bind and what they compute are facts."""
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +31,7 @@ class Transformation(NamedTuple):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """The functions' facts, and the trace."""
-        walk.fact(trace(obj), TRACE)
+        walk.fact(_traced(obj), TRACE)
         return super().capture(obj, walk)
 
 
@@ -42,11 +43,19 @@ class MultiSteps(Fact):
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """The class, what the wrapped functions bind, and the trace."""
         walk.fact(name_of(type(obj)))
-        walk.fact(trace(obj.gradient_transformation()), TRACE)
+        walk.fact(_traced(obj.gradient_transformation()), TRACE)
         for name, part in vars(obj).items():
             for at, function in enumerate(part if isinstance(part, tuple) else (part,)):
                 for below, text in facts_of(function) if callable(function) else ():
                     walk.fact(text, name, at, *below)
+
+
+def _traced(transformation: Any) -> str:
+    try:
+        hash(transformation)
+    except TypeError:  # an update that is an object of a dataclass
+        return trace.__wrapped__(transformation)
+    return trace(transformation)
 
 
 @lru_cache(maxsize=64)
@@ -64,7 +73,21 @@ def trace(transformation: Any) -> str:
         return traced(f"cannot be traced alone: {type(error).__name__}", version)
     digest = Digest()
     digest.update(_ADDRESS.sub("", str(jaxpr.jaxpr)).encode())
-    for constant in jaxpr.consts:
+    for constant in _constants(jaxpr):
         is_key = jnp.issubdtype(jnp.asarray(constant).dtype, jax.dtypes.prng_key)
         digest.update(np.ascontiguousarray(jax.random.key_data(constant) if is_key else constant).tobytes())
     return traced(digest.text(), version)
+
+
+def _constants(jaxpr: Any) -> Iterator[Any]:
+    """Arrays that a traced function holds: its own, those of functions jitted inside of it, and literals."""
+    yield from getattr(jaxpr, "consts", ())
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        yield from (variable.val for variable in equation.invars if hasattr(variable, "val"))
+        for inner in jax.tree.leaves(tuple(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner):
+                yield from _constants(inner)
+
+
+def _is_jaxpr(node: Any) -> bool:
+    return hasattr(node, "eqns") or hasattr(getattr(node, "jaxpr", None), "eqns")

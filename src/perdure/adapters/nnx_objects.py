@@ -10,7 +10,7 @@ from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
 from perdure.errors import Finding
 from perdure.tree.leaves import Tree
-from perdure.tree.paths import Path, Step
+from perdure.tree.paths import Step
 
 _BOOKKEEPING = frozenset({"_pytree__state", "_pytree__nodes"})
 
@@ -47,14 +47,12 @@ class Node(Container):
     id = "nnx-node"
     kind: Kind = "live"
     has_identity = True
+    holds_settings = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """A dict of the attributes' trees; the class is a fact, plain attributes are settings."""
         walk.fact(name_of(type(obj)))
-        attributes = _attributes(obj)
-        for name, child in attributes.items():
-            _note_settings(child, (name,), walk)
-        return {name: walk.capture(child, name) for name, child in attributes.items()}
+        return {name: walk.capture(child, name) for name, child in _attributes(obj).items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The attributes must be the same."""
@@ -72,14 +70,6 @@ class Node(Container):
 
 def _attributes(obj: Any) -> Children:
     return {_step(name): value for name, value in vars(obj).items() if name not in _BOOKKEEPING}
-
-
-def _note_settings(value: Any, path: Path, walk: Walk) -> None:
-    if type(value) in (bool, int, float, str, type(None)):
-        walk.setting(value, *path)
-    elif type(value) in (list, tuple):
-        for at, part in enumerate(value):
-            _note_settings(part, (*path, at), walk)
 
 
 def _step(name: str) -> Step:

@@ -18,6 +18,9 @@ from perdure.tree.snapshot import CLASSES
 
 Object = Any
 
+SETTING_TYPES = (type(None), bool, int, float, str)
+"""Kinds of plain leaves that a contract compares."""
+
 PLAIN_ADAPTERS = frozenset({"plain", "dict", "list", "tuple", "numpy-array", "numpy-scalar"})
 """What these make can be rebuilt without a target, if it holds nothing else."""
 
@@ -39,6 +42,7 @@ class Walk:
         self._by_path: dict[Path, Object] = {}
         self._open: set[int] = set()
         self._live_depth = 0
+        self._notes_settings = False
         self._speakers: list[tuple[Path, Object]] = []
         self.facts: dict[Path, str] = {}
         """Functions, classes and dtypes met by `capture`, by path."""
@@ -143,10 +147,6 @@ class Walk:
         """Notes a function, class or dtype at this place, or what belongs to it at the steps `below`."""
         self.facts[(*self._path, *below)] = text
 
-    def setting(self, value: str | float | None, *below: Step) -> None:
-        """Notes a plain value that somebody chose when the object at this place was built (a dropout rate)."""
-        self.settings[(*self._path, *below)] = value
-
     def finding(self, saved: str, found: str, advice: str, *below: Step) -> Finding:
         """A finding at this place, or at the place that the steps `below` lead to."""
         return Finding(format_path((*self.path, *below)), saved, found, advice)
@@ -166,7 +166,16 @@ class Walk:
             self._places[id(obj)] = (self.path, obj)
             self._by_path[self.path] = obj
         self._note(obj, adapter)
-        return self._within(obj, adapter, lambda: adapter.capture(obj, self))
+        tree = self._within(obj, adapter, lambda: adapter.capture(obj, self))
+        if self._notes_settings and adapter.kind == "value":
+            self._note_setting(tree)
+        return tree
+
+    def _note_setting(self, tree: Tree) -> None:
+        """A plain value in a module's attribute, however deep, was chosen when it was built (a dropout rate)."""
+        value: Any = tree.value.item() if isinstance(tree, Array) and tree.scalar else tree
+        if type(value) in SETTING_TYPES:
+            self.settings[self.path] = value
 
     def _alias(self, obj: Object, adapter: Adapter) -> Alias:
         first, _ = self._places[id(obj)]
@@ -188,13 +197,17 @@ class Walk:
             self.weakest[self._path[0]] = (fidelity, f"{format_path(self.path)}: {reason}")
 
     def _within(self, obj: Object, adapter: Adapter, do: Callable[[], Any]) -> Any:
-        self._live_depth += adapter.kind == "live"
+        notes_settings = self._notes_settings
+        if adapter.kind == "live":
+            self._live_depth += 1
+            self._notes_settings = getattr(adapter, "holds_settings", False)
         self._open.add(id(obj))
         try:
             return do()
         finally:
             self._open.discard(id(obj))
             self._live_depth -= adapter.kind == "live"
+            self._notes_settings = notes_settings
 
     def _check(self, obj: Object, tree: Tree) -> list[Finding]:
         adapter = self._resolver.resolve(obj, self.path)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ def contract_of(
     for section, keys in _sections(own).items():
         for key, value in flatten(keys):
             name = OPERATIONAL if is_free(key, free) else section
+            if key.split(".")[-1] == "seed":  # wherever it stands
+                name, key = "seed", f"{section}.{key}"
             if key in contract.setdefault(name, {}):
                 raise UsageError(f"contract[{section!r}]: config= has the key {key!r} too; rename one.")
             contract[name][key] = value
@@ -123,7 +126,7 @@ def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
     elif isinstance(config, PurePath):
         yield prefix, str(config)
     elif hasattr(config, "item") and getattr(config, "shape", None) == ():
-        yield prefix, _plain(config.item())
+        yield prefix, _number(config, prefix)
     elif hasattr(config, "tolist") and hasattr(config, "dtype") and not isinstance(config, type):
         yield from _flatten_array(config, prefix)
     elif callable(config) and hasattr(config, "__qualname__") and prefix:
@@ -144,6 +147,13 @@ def _flatten_array(array: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
         yield prefix, f"{value.dtype}{list(value.shape)},{digest_of(np.ascontiguousarray(value).data)}"
 
 
+def _number(value: Any, prefix: str) -> Plain:
+    try:
+        return _plain(value.item())
+    except (NotImplementedError, StopIteration) as error:  # a typed key; a complex number
+        raise UsageError(f"config {prefix}: a {type(value).__name__} cannot be compared at a resume.") from error
+
+
 def _plain(value: Any) -> Plain:
     """Subclasses (a YAML reader's numbers, say) by the value that they are."""
     if value is None:
@@ -153,7 +163,9 @@ def _plain(value: Any) -> Plain:
 
 def _flatten_parts(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
     parts = _parts(config, prefix)
-    if not parts and prefix:
+    if dataclasses.is_dataclass(config) and prefix:
+        yield prefix, type(config).__qualname__
+    elif not parts and prefix:
         yield prefix, f"empty {type(config).__name__}"
     for key, value in parts.items():
         yield from _flatten(value, f"{prefix}.{key}" if prefix else str(key))
@@ -176,11 +188,17 @@ def _parts(config: Any, prefix: str) -> Mapping[Any, Any]:
 def _attributes(config: Any) -> Mapping[Any, Any]:
     """Attributes of an object or of a class; those of its classes too: `class Config: learning_rate = 3e-4`."""
     classes = config.__mro__ if isinstance(config, type) else type(config).__mro__
-    found = {name: value for cls in reversed(classes) for name, value in vars(cls).items() if cls is not object}
     own = {} if isinstance(config, type) else vars(config)
-    is_value = {name: not name.startswith("__") and not _is_machinery(value) for name, value in found.items()}
-    return {**{name: value for name, value in found.items() if is_value[name]}, **own}
+    found = {}
+    for cls in reversed(classes):
+        if cls is not object:
+            found |= {name: value for name, value in vars(cls).items() if not _is_machinery(name, value, cls)}
+    return {**found, **own}
 
 
-def _is_machinery(value: Any) -> bool:
-    return callable(value) or hasattr(value, "__get__")
+def _is_machinery(name: str, value: Any, cls: type) -> bool:
+    """Whether an entry of a class is its own method, descriptor or inner class; functions from elsewhere are values."""
+    is_function = isinstance(value, type | FunctionType | BuiltinFunctionType) or hasattr(value, "__wrapped__")
+    if is_function and not isinstance(value, classmethod | staticmethod):
+        return name.startswith("__") or getattr(value, "__qualname__", "").startswith(f"{cls.__qualname__}.")
+    return name.startswith("__") or callable(value) or hasattr(value, "__get__")

@@ -1,8 +1,13 @@
 """Facts: what functions, classes and dtypes are called and what closures bind; compared, never stored as state."""
 
+import dataclasses
+import enum
 from collections.abc import Iterator, Mapping
-from types import FunctionType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from perdure.contract.naming import name_of
 from perdure.contract.sections import RULES
@@ -14,6 +19,9 @@ T = TypeVar("T")
 
 LONGEST_TEXT = 200
 """A value in a closure whose text is longer than this is told by a digest."""
+
+LARGEST_ARRAY_BYTES = 1 << 20
+"""A larger array in a closure is told by dtype and shape alone, for facts are taken at every boundary."""
 
 MOST_PARTS = 100
 """A container in a closure that holds more facts than this is told by one digest."""
@@ -32,8 +40,12 @@ def facts_of(function: Any) -> Iterator[tuple[Path, str]]:
 
     Hyper-parameters of optax live there: `optax.sgd(0.1)` is a function that binds `step_size`.
     """
+    seen: set[int] = set()
     yield (), name_of(function)
-    yield from _bound(function, (), set())
+    if isinstance(function, FunctionType):
+        yield from _bound(function, (), seen)
+    elif not isinstance(function, type):
+        yield from ((path, text) for path, text in _object(function, (), seen) if path)
 
 
 def _bound(function: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
@@ -54,20 +66,57 @@ def _value(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]
         text = repr(value)
         is_long = len(text) > LONGEST_TEXT
         yield path, f"{type(value).__name__} of {len(text)}, {digest_of(text.encode())}" if is_long else text
-    elif isinstance(value, FunctionType):
+    elif isinstance(value, enum.Enum):
+        yield path, f"{type(value).__name__}.{value.name}"
+    elif hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
+        yield path, _array(value)
+    elif isinstance(value, FunctionType | BuiltinFunctionType | type):
         yield path, name_of(value)
         yield from _bound(value, path, seen)
-    elif isinstance(value, list | tuple | dict) and id(value) not in seen:
+    elif id(value) not in seen:
+        yield from _object(value, path, seen)
+
+
+def _array(value: Any) -> str:
+    """A number as Python writes it; a longer array by its digest, unless it is large or holds keys."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, NotImplementedError):  # typed keys
+        return f"{value.dtype}{list(value.shape)}"
+    if array.ndim == 0:
+        return repr(array.item())
+    kind = f"{array.dtype}{list(array.shape)}"
+    return kind if array.nbytes > LARGEST_ARRAY_BYTES else f"{kind} {digest_of(np.ascontiguousarray(array).tobytes())}"
+
+
+def _object(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
+    """What a container, a partial, a method, a wrapped function or a dataclass holds; nothing of other objects."""
+    if isinstance(value, Mapping | list | tuple):
         seen.add(id(value))
         facts = list(_parts(value, path, seen))
         if len(facts) > MOST_PARTS:
             yield path, f"{type(value).__name__} of {len(value)}, {digest_of(repr(facts).encode())}"
         else:
             yield from facts
+    elif isinstance(value, partial):
+        seen.add(id(value))
+        yield from _value(value.func, path, seen)
+        yield from _parts({"args": value.args, "keywords": value.keywords}, path, seen)
+    elif isinstance(value, MethodType):
+        seen.add(id(value))
+        yield path, name_of(value)
+        yield from _parts(getattr(value.__self__, "__dict__", {}), (*path, "self"), seen)
+    elif callable(value) and hasattr(value, "__wrapped__"):
+        seen.add(id(value))
+        yield from _value(getattr(value, "__wrapped__"), path, seen)  # noqa: B009 - no checker knows that it is there
+    elif dataclasses.is_dataclass(value):
+        seen.add(id(value))
+        yield path, name_of(type(value))
+        yield from _parts(vars(value) if hasattr(value, "__dict__") else {}, path, seen)
 
 
 def _parts(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
-    for step, part in value.items() if isinstance(value, dict) else enumerate(value):
+    for step, part in value.items() if isinstance(value, Mapping) else enumerate(value):
         if isinstance(step, str | int):
             yield from _value(part, (*path, step), seen)
 

@@ -25,7 +25,8 @@ def name_of(obj: Any) -> str:
 
 def full_name_of(obj: Any) -> str:
     """Module and qualified name: for a configuration, in which two functions of one name are two choices."""
-    return f"{_name_of_main() if obj.__module__ in _MAIN else obj.__module__}.{obj.__qualname__}"
+    module = getattr(obj, "__module__", None) or "builtins"
+    return f"{_name_of_main() if module in _MAIN else module}.{obj.__qualname__}"
 
 
 def _name_of_main() -> str:

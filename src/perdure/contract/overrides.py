@@ -62,7 +62,7 @@ def given_texts(accept: Accept) -> tuple[str, ...]:
     Raises:
         UsageError: one is not of the form `KEY=OLD:NEW`, or not a pair.
     """
-    if isinstance(accept, str):
+    if isinstance(accept, str) or not isinstance(accept, Mapping | Sequence):
         raise UsageError(f"accept={accept!r}: a list of texts, such as [{accept!r}].")
     if not isinstance(accept, Mapping):
         return tuple(map(_checked, accept))
@@ -73,6 +73,8 @@ def given_texts(accept: Accept) -> tuple[str, ...]:
 
 
 def _checked(text: str) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"accept={text!r}: a text KEY=OLD:NEW; pairs of values come by key, {{KEY: (OLD, NEW)}}.")
     key, equals, change = text.partition("=")
     if not (key and equals and ":" in change):
         raise UsageError(f"--accept {text}: write KEY=OLD:NEW, as the refusal says it.")
@@ -164,9 +166,10 @@ def _is_same_name(pair: Accepted, other: Accepted) -> bool:
 
 
 def _is_same_number(pair: Accepted, other: Accepted) -> bool:
-    """The same two numbers as those of a key of the configuration, or both with the other sign."""
+    """The same two numbers, with their type, as those of a hyper-parameter, or both with the other sign."""
     values, others = pair.values, other.values
-    if "/" in other.key or not all(type(value) in (int, float) for value in (*values, *others)):
+    kinds = {type(value) for value in (*values, *others)}
+    if not other.key.startswith("algorithm.") or kinds not in ({int}, {float}):
         return False
     return any(values == (sign * others[0], sign * others[1]) for sign in (1, -1))
 

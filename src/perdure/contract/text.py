@@ -7,7 +7,8 @@ from typing import Any
 ABSENT = "nothing"
 """Stands for a key that one side does not have; the word itself as a value is written in quotes."""
 
-_BARE = re.compile(r"[\w./:@+%,~-]+")
+_BARE = re.compile(r"[\w./@+%,~-]+")
+"""No colon: it stands between the two values of an acceptance."""
 
 
 def text_of(value: Any) -> str:

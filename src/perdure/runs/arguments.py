@@ -94,6 +94,8 @@ def overrides_of(accept: Accept, reason: str | None, directory: RunDirectory) ->
     """
     typed = _from_environment("PERDURE_ACCEPT", directory)
     given = dict.fromkeys([*given_texts(accept), *given_texts(_texts(typed) if typed else ())])
+    if reason is not None and not isinstance(reason, str):
+        raise UsageError(f"reason={reason!r}: a text.")
     return Overrides(tuple(given), reason=reason or _from_environment("PERDURE_REASON", directory))
 
 

@@ -43,8 +43,11 @@ def decide(directory: RunDirectory, mode: str) -> Beginning:
 
 def _refuse_lost_checkpoints(directory: RunDirectory) -> None:
     """A run that had checkpoints never begins again by itself: somebody removed or moved them."""
-    events, _ = read_history(directory)
+    events, unreadable = read_history(directory)
     committed = [event["checkpoint"] for event in events if event["event"] == "committed"]
+    if unreadable:
+        message = f"{directory.path}: there is no checkpoint, and {unreadable[0]} Put the checkpoints back, or choose"
+        raise NoCheckpointError(f"{message} another directory; nothing was changed.")
     if committed:
         message = (
             f"its lineage tells of checkpoints, the last one {committed[-1]}, but there is none; nothing was changed"

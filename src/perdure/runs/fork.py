@@ -50,6 +50,8 @@ def fork(run: str | os.PathLike[str], env_steps: int, to: str | os.PathLike[str]
     record = read_record(source.record)
     if os.path.lexists(target.path):
         raise UsageError(f"{target.path}: there is something already; give the new run a directory of its own.")
+    if target.path.resolve().is_relative_to(source.path.resolve()):
+        raise UsageError(f"{target.path}: inside of the run that is forked; choose a place beside it.")
     manifest, digest = _manifest(source, record, env_steps)
     target.path.parent.mkdir(parents=True, exist_ok=True)
     staging = RunDirectory(target.path.parent / f".fork.{secrets.token_hex(8)}")

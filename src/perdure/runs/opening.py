@@ -23,6 +23,7 @@ from perdure.runs.record import launch_of, new_record, read_record, write_record
 from perdure.runs.resumption import (
     Resumption,
     accepted_for,
+    has_pending_launch,
     latest_launch,
     launch_to_keep,
     read_history,
@@ -149,7 +150,8 @@ def _resume(opening: Opening) -> OpenRun:
     try:
         notices = [*unreadable, *_tidied(directory, journal, found), *verdict.notices, *told_acceptances(restored)]
         notices = _told(directory, notices)
-        changes_contract = bool(restored.accepted or verdict.totals)
+        # Also if a change from this checkpoint was given up again: what was kept for it must not be repeated.
+        changes_contract = bool(restored.accepted or verdict.totals) or has_pending_launch(history, opened.digest)
         before = latest_launch(record, history)
         launch = launch_to_keep(launch_of(opening.launch), before, changes_contract=changes_contract)
         resumption = Resumption(found, restored, verdict, overrides.reason, launch, notices)
@@ -157,7 +159,7 @@ def _resume(opening: Opening) -> OpenRun:
     except BaseException:
         journal.close()
         raise
-    amended = (*manifest.amended, *(pair.text for pair in restored.accepted if pair.text not in manifest.amended))
+    amended = (*manifest.amended, *(pair.text for pair in restored.accepted))
     past = Past(verdict.contract, opened.digest, amended, manifest.trained_s)
     counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
     committer = _committer(opening, journal, record.run_id, past)

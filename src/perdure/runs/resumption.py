@@ -6,7 +6,6 @@ from typing import Any
 
 from perdure.checkpoint.restore import Restored
 from perdure.contract.horizon import total_of
-from perdure.contract.overrides import Accepted
 from perdure.errors import DamagedError
 from perdure.format import canonical
 from perdure.runs.contract_terms import Verdict
@@ -81,6 +80,12 @@ def accepted_for(history: Iterable[Event], digest: str) -> list[str]:
     ]
 
 
+def has_pending_launch(history: Iterable[Event], digest: str) -> bool:
+    """Whether an earlier resume from the very same checkpoint was launched in a way that was kept."""
+    resumes = (event for event in history if event["event"] == "resumed" and event["digest"] == digest)
+    return any(event["launch"] is not None for event in resumes)
+
+
 def latest_launch(record: RunRecord, history: Iterable[Event]) -> Mapping[str, Any]:
     """How the run was launched last: a resume that changed the contract on record counts, others repeat the first."""
     launches = [event["launch"] for event in history if event["event"] == "resumed" and event["launch"] is not None]
@@ -108,10 +113,6 @@ def latest_total(record: RunRecord, history: Iterable[Event]) -> int | None:
     """The total of environment steps that the run goes for."""
     totals = [event["total"] for event in history if event["event"] == "resumed"]
     return totals[-1] if totals else total_of(record.contract.get("horizon", {}))
-
-
-def _covered_by(pair: Accepted) -> str:
-    return f", covered by the acceptance of {pair.implied_by}" if pair.implied_by else ""
 
 
 def told_acceptances(restored: Restored) -> list[str]:
