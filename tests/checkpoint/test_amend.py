@@ -78,10 +78,23 @@ def test_an_accepted_path_itself_is_replaced_whatever_its_kind():
     assert diff_snapshots(amended(start, saved, fresh, *accepted).snapshot, fresh) == []
 
 
-def test_vectors_flags_text_and_the_process_s_generators_are_no_copies():
+def test_a_number_in_every_element_is_a_copy_and_zeros_are_none():
+    """A population has a rate for each member; moments and biases begin at zero, which nobody chose."""
+
+    def tree(value: float) -> dict[str, Tree]:
+        return {"c": {"rates": Array(np.full((2, 3), value, np.float32)), "zeros": Array(np.zeros(3))}}
+
+    start, saved, fresh = state(**tree(3e-4)), state(**tree(2e-4)), state(**tree(1e-4))
+
+    assert amended(start, saved, fresh).applied == ("c/rates",)
+    assert diff_snapshots(amended(start, saved, fresh).snapshot, fresh) == []
+    assert list(start_numbers(start)) == ["c/rates"]
+
+
+def test_ragged_vectors_flags_text_and_the_process_s_generators_are_no_copies():
     def tree(value: float) -> dict[str, Tree]:
         return {
-            "c": {"vector": Array(np.full(3, value)), "text": str(value), "flag": value > 2e-4},
+            "c": {"vector": Array(np.array([value, 1.0])), "text": str(value), "flag": value > 2e-4},
             "process_rng": {"x": value},
         }
 

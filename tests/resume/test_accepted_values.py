@@ -131,6 +131,7 @@ LOOPS: dict[str, Loop] = {
     "an adapted attribute": attribute_loop,
     "a value": value_loop(float),
     "a float32 array": value_loop(lambda value: np.asarray(value, np.float32)),
+    "an array with a rate for each member": value_loop(lambda value: np.full(3, value, np.float32)),
     "a float32 JAX array": value_loop(jnp.float32),
 }
 

@@ -50,7 +50,7 @@ def test_settings_numbers_and_switches_complete_what_the_script_says():
         "algorithm": {"lr": 0.1, "net/rate": 0.5},
         "horizon": {},
         "numerics": {"jax_enable_x64": False},
-        "start": {"net/rate": 0.5, "count": 3},
+        "start": {"net/rate": 0.5, "net/w": 1.0, "count": 3},
     }
 
 

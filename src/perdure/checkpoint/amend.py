@@ -30,7 +30,7 @@ class Amended:
 
 
 def start_numbers(snapshot: Snapshot) -> dict[str, Number]:
-    """Every single number that a fresh start holds, by path: the places where copies of a hyper-parameter may be."""
+    """Every number that a fresh start holds, by path: the places where copies of a hyper-parameter may be."""
     found = {format_path(path): number for path, _, number in _numbers(snapshot)}
     return found if len(found) <= MOST_START_NUMBERS else {}
 
@@ -75,14 +75,13 @@ _GENERATORS |= {"python-random", "process-rng"}
 
 
 def _plain_leaves(snapshot: Snapshot) -> list[tuple[Path, Tree]]:
-    """Plain leaves and arrays of one element without axes, but for those of generators."""
+    """Plain leaves and arrays, but for those of generators."""
     return [
         (path, leaf)
         for name, part in snapshot.components.items()
         if name != PROCESS_RNG and part.adapter not in _GENERATORS
         for path, leaf in leaves(part.tree, (name,))
-        if (type(leaf) in PLAIN_TYPES or (isinstance(leaf, Array) and leaf.value.ndim == 0))
-        and not _is_in_a_generator(path, part)
+        if type(leaf) in (*PLAIN_TYPES, Array) and not _is_in_a_generator(path, part)
     ]
 
 
@@ -91,8 +90,19 @@ def _is_in_a_generator(path: Path, part: Component) -> bool:
 
 
 def _number(leaf: Tree) -> Number | None:
-    value: object = leaf.value.item() if isinstance(leaf, Array) and leaf.value.dtype.kind in "iufV" else leaf
+    """The number that a leaf holds, once or in every element (a rate for each member of a population)."""
+    value: object = _element_of(leaf.value) if isinstance(leaf, Array) else leaf
     return value if isinstance(value, int | float) and _is_number(value) else None
+
+
+def _element_of(array: np.ndarray) -> object:
+    """The element that all are equal to; not zeros with axes, for moments and biases begin there and nobody chose it."""
+    if array.dtype.kind not in "iufV" or array.size == 0:
+        return None
+    first = array.reshape(-1)[0]
+    if array.ndim == 0:
+        return first.item()
+    return first.item() if first and (array == first).all() else None
 
 
 def _is_number(value: object) -> bool:

@@ -15,6 +15,19 @@ Activation = Callable[[jax.Array], jax.Array]
 default_kernel_init: Initializer = nnx.initializers.lecun_normal()
 
 
+def check_input(layer: str, in_features: int, obs: jax.Array) -> None:
+    """Refuses an input of another size than the layer was built for.
+
+    Raises:
+        ValueError: If the last axis has another size; the message names the layer.
+    """
+    if obs.shape[-1] != in_features:
+        raise ValueError(
+            f"{layer} got an input of shape {obs.shape}, whose last axis is not {in_features}. "
+            "Build the network for this environment's sizes."
+        )
+
+
 class Dense(StatefulModule):
     """An affine map of the last axis, followed by an activation."""
 
@@ -49,10 +62,6 @@ class Dense(StatefulModule):
             ValueError: If the input has another size.
         """
         del rollout_extras
-        if obs.shape[-1] != self.in_features:
-            raise ValueError(
-                f"Dense({self.in_features}, {self.out_features}) got an input of shape {obs.shape}, whose "
-                f"last axis is not {self.in_features}. Build the network for this environment's sizes."
-            )
+        check_input(f"Dense({self.in_features}, {self.out_features})", self.in_features, obs)
         result = obs @ self.kernel[...] + self.bias[...]
         return StatefulModuleOutput(module_state, result if self.activation is None else self.activation(result))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from perdure.nnx.networks.layers import Activation, Initializer
+from perdure.nnx.networks.layers import Activation, Initializer, check_input
 from perdure.nnx.networks.types import StatefulModule, StatefulModuleOutput
 
 Carry = tuple[jax.Array, jax.Array]
@@ -75,11 +75,7 @@ class LSTM(StatefulModule):
             ValueError: If the input has another size.
         """
         del rollout_extras
-        if obs.shape[-1] != self.in_features:
-            raise ValueError(
-                f"LSTM({self.in_features}, {self.hidden_features}) got an input of shape {obs.shape}, whose "
-                f"last axis is not {self.in_features}. Build the network for this environment's sizes."
-            )
+        check_input(f"LSTM({self.in_features}, {self.hidden_features})", self.in_features, obs)
         carry, output = self.cell(module_state, obs)
         return StatefulModuleOutput(carry, output)
 
