@@ -96,7 +96,7 @@ def _number(leaf: Tree) -> Number | None:
 
 
 def _element_of(array: np.ndarray) -> object:
-    """The element that all are equal to; not zeros with axes, for moments and biases begin there and nobody chose it."""
+    """The element that all are equal to; not zeros with axes, where moments and biases begin and which nobody chose."""
     if array.dtype.kind not in "iufV" or array.size == 0:
         return None
     first = array.reshape(-1)[0]
