@@ -135,7 +135,7 @@ def test_it_reaches_no_other_run_that_the_script_opens(run_path: Path, toy, told
 def test_what_differs_nowhere_is_no_acceptance(run_path: Path, toy, told, state_of):
     told(run_path, json.dumps(AMENDED))
     before = state_of(run_path)
-    with pytest.raises(ContractError, match=r"--accept algorithm\.learning_rate=0\.1:0\.2: Nothing differs there"):
+    with pytest.raises(ContractError, match=r"--accept algorithm\.learning_rate=0\.1:0\.2: No such difference"):
         toy.train(run_path)
 
     assert state_of(run_path) == before

@@ -228,7 +228,10 @@ def test_a_finished_run_is_left_alone(perdure_cli, trained: Path, state_of, word
         ),
         (["--accept", "seed.seed=3:4"], "seed.seed: 3 in the run, 4 here. A resume goes on with the run's own"),
         (["--accept", "seed.seed=3:4"], "--accept seed.seed=3:4: 3 in the run, 4 here. Section seed takes no acc"),
-        (["--accept", "env.gymnax=1:2"], "--accept env.gymnax=1:2: Nothing differs there; leave it out."),
+        (
+            ["--accept", "env.gymnax=1:2"],
+            "--accept env.gymnax=1:2: No such difference: leave it out, or correct the key.",
+        ),
         (["--accept", "algorithm.ppo.n_envs=4:8"], "env_states/done: bool 4 in the run, bool 8 here."),
         (
             ["--total-steps", "48"],

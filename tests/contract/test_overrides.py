@@ -70,7 +70,7 @@ def test_a_structural_difference_takes_none():
 def test_what_does_not_differ_cannot_be_accepted():
     [mistake] = settle([], Overrides((LR,))).remaining
 
-    assert str(mistake) == f"--accept {LR}: Nothing differs there; leave it out."
+    assert str(mistake) == f"--accept {LR}: No such difference: leave it out, or correct the key."
 
 
 def test_what_was_accepted_before_may_be_said_again_and_what_is_recorded_need_not_be():

@@ -84,7 +84,7 @@ def test_what_does_not_differ_cannot_be_accepted(begun: Path):
     assert contents(begun) == before
     assert str(caught.value).splitlines() == [
         f"{begun}, step_0000000010: 1 acceptance accepts nothing; nothing was changed.",
-        "  --accept algorithm.lr=0.0003:0.0001: Nothing differs there; leave it out.",
+        "  --accept algorithm.lr=0.0003:0.0001: No such difference: leave it out, or correct the key.",
     ]
 
 

@@ -87,6 +87,18 @@ def test_perdure_resume_insists_through_the_environment(tmp_path: Path, monkeypa
     training.stop()
 
 
+def test_a_script_that_opens_another_run_than_was_asked_for_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """As with a fork whose script has the parent's path written into it."""
+    monkeypatch.setenv("PERDURE_RUN_DIR", str(tmp_path / "fork"))
+
+    Training(tmp_path / "x").restore().stop()
+
+    told = f"{tmp_path / 'x'}: this script opens this run; `perdure resume` was asked for {tmp_path / 'fork'}."
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
 @pytest.mark.parametrize(
     ("total", "text"), [(1.5, "1.5"), ("many", "'many'"), (True, "True"), (float("inf"), "inf"), (float("nan"), "nan")]
 )

@@ -183,7 +183,7 @@ def _mistake(text: str, findings: list[Finding]) -> Finding:
     """Why an override accepts nothing."""
     about = next((finding for finding in findings if text.startswith(f"{finding.key}=")), None)
     if about is None:
-        return Finding(f"--accept {text}", "", "", "Nothing differs there; leave it out.", MISTAKEN)
+        return Finding(f"--accept {text}", "", "", "No such difference: leave it out, or correct the key.", MISTAKEN)
     if about.change is None:
         advice = f"Section {about.section} takes no acceptance. {about.advice}"
         return Finding(f"--accept {text}", about.saved, about.found, advice, MISTAKEN)

@@ -86,6 +86,12 @@ def _from_environment(name: str, directory: RunDirectory) -> str | None:
     return os.environ.get(name) if os.path.realpath(place) == os.path.realpath(directory.path) else None
 
 
+def other_run_asked_for(directory: RunDirectory) -> str | None:
+    """The run that `perdure resume` was asked for, if it is not this one: a script may have its path written in it."""
+    asked = os.environ.get("PERDURE_RUN_DIR")
+    return asked if asked is not None and os.path.realpath(asked) != os.path.realpath(directory.path) else None
+
+
 def overrides_of(accept: Accept, reason: str | None, directory: RunDirectory) -> Overrides:
     """What is accepted: by the script, and by `perdure resume --accept` through the environment.
 

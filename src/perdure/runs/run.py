@@ -27,6 +27,7 @@ from perdure.runs.arguments import (
     horizon_steps,
     insisted_mode,
     next_counters,
+    other_run_asked_for,
     overrides_of,
 )
 from perdure.runs.begin import decide
@@ -235,6 +236,8 @@ class Run:
             raise UsageError(f"restore: the names {sorted(reserved)} are reserved; choose others.")
         targets = {**components, PROCESS_RNG: ProcessRng()}
         start = Counters(env_steps=count("restore", "env_steps", env_steps))
+        if asked := other_run_asked_for(self._directory):
+            _log.warning("%s: this script opens this run; `perdure resume` was asked for %s.", self.directory, asked)
         # Before anything is created at a mistyped path.
         check_beginning(self._directory, decide(self._directory, self._mode), self._contract_terms)
         FileSystem().make_directory(self._directory.path)
