@@ -29,7 +29,7 @@ WANTED_RETURN = 475.0
 KILLS = 3
 ATTEMPTS = 5
 LONGEST_DELAY_S = 0.15
-RETURN = "eval/episode_return_mean"
+RETURN = "eval/episode_reward_mean"
 
 OPTIONS = {
     "--env": "CartPole-v1",

@@ -1,6 +1,8 @@
 """perdure: reinforcement-learning training that can be stopped anywhere and resumed exactly."""
 
-from perdure.checkpoint.oneshot import load, read, save
+from perdure.checkpoint.oneshot import Checkpoint, load, read, save
+from perdure.contract.check import check_contract
+from perdure.contract.config import contract_of
 from perdure.contract.declared import EnvironmentVariable, File
 from perdure.errors import (
     AllDamagedError,
@@ -29,6 +31,7 @@ from perdure.runs.run import Run
 __all__ = [
     "AllDamagedError",
     "CaptureError",
+    "Checkpoint",
     "CommitError",
     "ContractError",
     "DamagedError",
@@ -49,6 +52,8 @@ __all__ = [
     "UnsupportedLeafError",
     "UnsupportedVersionError",
     "UsageError",
+    "check_contract",
+    "contract_of",
     "load",
     "pin",
     "read",

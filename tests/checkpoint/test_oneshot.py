@@ -1,6 +1,7 @@
 """One-shot verbs: `perdure.save`, `perdure.load`, `perdure.read`."""
 
 import random
+import shutil
 import subprocess
 import sys
 from collections import deque
@@ -182,7 +183,7 @@ def test_names_that_cannot_be_files_are_refused(tmp_path: Path):
     with pytest.raises(perdure.UsageError, match="differ in case only"):
         perdure.save(tmp_path / "c", rng=1, RNG=2)
     with pytest.raises(perdure.UsageError, match="use a plain identifier"):
-        perdure.save(tmp_path / "c", **{"../x": 1})
+        perdure.save(tmp_path / "c", exist_ok=False, **{"../x": 1})
 
     assert names(tmp_path) == []
 
@@ -201,3 +202,50 @@ def test_keys_that_name_safetensors_metadata_are_ordinary_keys(tmp_path: Path):
     perdure.save(tmp_path / "c", net={"__metadata__": np.arange(2), "w": np.arange(3)})
 
     assert perdure.read(tmp_path / "c")["net"]["__metadata__"].tolist() == [0, 1]
+
+
+def test_save_with_exist_ok_takes_the_same_state_for_done_and_nothing_else(tmp_path):
+    target = tmp_path / "checkpoint"
+    state = {"a": np.arange(3), "b": {"x": 1}}
+    perdure.save(target, exist_ok=True, **state)
+    before = target.stat().st_ino
+    perdure.save(target, exist_ok=True, **state)
+
+    assert target.stat().st_ino == before
+    with pytest.raises(perdure.CommitError, match=r"checkpoint: a checkpoint of another state stands there"):
+        perdure.save(target, exist_ok=True, a=np.arange(3), b={"x": 2})
+    with pytest.raises(perdure.CommitError):
+        perdure.save(target, **state)
+
+
+def test_save_with_exist_ok_replaces_what_is_damaged_and_leaves_what_is_foreign(tmp_path):
+    target, foreign = tmp_path / "checkpoint", tmp_path / "foreign"
+    perdure.save(target, a=np.arange(3))
+    (target / "a.safetensors").write_bytes(b"")
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("irreplaceable")
+
+    perdure.save(target, exist_ok=True, a=np.arange(3))
+    with pytest.raises(perdure.CommitError):
+        perdure.save(foreign, exist_ok=True, a=np.arange(3))
+
+    assert perdure.read(target)["a"].tolist() == [0, 1, 2]
+    assert (tmp_path / "damaged" / "checkpoint").is_dir()
+    assert (foreign / "thesis.txt").read_text() == "irreplaceable"
+
+
+def test_a_checkpoint_in_memory_is_restored_part_by_part(tmp_path):
+    perdure.save(tmp_path / "c", a=np.arange(3), b={"x": 1.5}, c=[1, 2])
+    checkpoint = perdure.Checkpoint(tmp_path / "c")
+    shutil.rmtree(tmp_path / "c")
+
+    first = checkpoint.load(a=np.zeros(3, int))["a"]
+    first += 10
+    assert checkpoint.components == ("a", "b", "c")
+    assert checkpoint.load(a=np.zeros(3, int), b={"x": 0.0})["a"].tolist() == [0, 1, 2]
+    assert checkpoint.read()["b"] == {"x": 1.5}
+    assert "c'" in repr(checkpoint)
+    with pytest.raises(perdure.UsageError, match=r"\['d'\] are no components; it has \['a', 'b', 'c'\]"):
+        checkpoint.load(d=1)
+    with pytest.raises(perdure.ContractError, match=r"a: int64 3 in the run, int64 4 here"):
+        checkpoint.load(a=np.zeros(4, int))

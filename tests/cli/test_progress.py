@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_the_line(clock: list[float], run_path: Path):
     progress = Progress(open_directory(run_path), 60, Terminal())
-    progress({"eval/episode_return_mean": 12.34}, 10)
+    progress({"eval/episode_reward_mean": 12.34}, 10)
     clock.append(102.0)
     progress({}, 30)
 
@@ -114,6 +114,6 @@ def test_a_reader_that_went_away_stops_no_training(clock: list[float], run_path:
 
 def test_with_several_rewards_the_first_return_is_shown(clock: list[float], run_path: Path):
     progress = Progress(open_directory(run_path), 60, Terminal())
-    progress({"eval/episode_return_mean/a": 1.0, "eval/episode_return_mean/b": 2.0}, 10)
+    progress({"eval/episode_reward_mean/a": 1.0, "eval/episode_reward_mean/b": 2.0}, 10)
 
     assert progress.last_return == 1.0

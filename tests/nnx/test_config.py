@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from perdure.nnx import EvalConfig, NetworkConfig, PPOConfig, TrainConfig
-from perdure.nnx.config import from_mapping, with_overrides
+from perdure.nnx import EvalConfig, LoggingLevel, NetworkConfig, PPOConfig, TrainConfig, VideoConfig
+from perdure.nnx.config import from_mapping, to_mapping, with_overrides
 
 
 def test_the_defaults_are_those_that_users_know():
@@ -27,12 +27,22 @@ def test_the_defaults_are_those_that_users_know():
         "critic_loss_weight": 1.0,
         "gradient_clipping": None,
         "weight_decay": None,
+        "logging_level": LoggingLevel.LOSSES,
+        "logging_percentiles": None,
     }
     assert dataclasses.asdict(EvalConfig()) == {
         "enabled": True,
         "every_steps": 50_000,
         "n_envs": 64,
         "max_episode_length": 1000,
+        "logging_level": LoggingLevel.BASIC,
+        "logging_percentiles": (0, 25, 50, 75, 100),
+    }
+    assert dataclasses.asdict(VideoConfig()) == {
+        "enabled": False,
+        "every_steps": 200_000,
+        "episode_length": 1000,
+        "render_kwargs": {"height": 480, "width": 640},
     }
     assert (TrainConfig().seed, TrainConfig().checkpoint_every_steps) == (17, 500_000)
 
@@ -54,6 +64,10 @@ def test_the_defaults_are_those_that_users_know():
         (PPOConfig, {"gradient_clipping": 0.0}, "None turns it off"),
         (EvalConfig, {"every_steps": 0}, "EvalConfig.every_steps must be a positive integer, got 0"),
         (EvalConfig, {"n_envs": -3}, "EvalConfig.n_envs must be a positive integer"),
+        (VideoConfig, {"episode_length": 0}, "VideoConfig.episode_length must be a positive integer, got 0"),
+        (PPOConfig, {"logging_level": "ALL"}, "PPOConfig.logging_level must be a LoggingLevel, got 'ALL'"),
+        (PPOConfig, {"logging_percentiles": (5, 101)}, "PPOConfig.logging_percentiles must be a tuple of integers"),
+        (EvalConfig, {"logging_percentiles": [50]}, "EvalConfig.logging_percentiles must be a tuple of integers"),
         (TrainConfig, {"seed": -1}, "TrainConfig.seed must be an integer in"),
         (TrainConfig, {"seed": 2**32}, "TrainConfig.seed must be an integer in"),
         (TrainConfig, {"checkpoint_every_steps": 0}, "TrainConfig.checkpoint_every_steps must be a positive"),
@@ -77,17 +91,27 @@ def test_evaluation_fires_when_a_multiple_is_passed(previous, steps, fires):
 
 
 def test_a_configuration_survives_json():
-    config = TrainConfig(ppo=PPOConfig(n_envs=8, gradient_clipping=0.5), eval=EvalConfig(enabled=False), seed=3)
+    ppo = PPOConfig(
+        n_envs=8,
+        gradient_clipping=0.5,
+        logging_level=LoggingLevel.GRAD_NORM | LoggingLevel.LOSSES,
+        logging_percentiles=(5, 95),
+    )
+    video = VideoConfig(render_kwargs={"camera": "side"})
+    config = TrainConfig(ppo, EvalConfig(enabled=False, logging_level=LoggingLevel.NONE), video, seed=3)
     networks = NetworkConfig(actor_hidden_sizes=(5, 6))
 
-    assert from_mapping(TrainConfig, json.loads(json.dumps(dataclasses.asdict(config)))) == config
-    assert from_mapping(NetworkConfig, json.loads(json.dumps(dataclasses.asdict(networks)))) == networks
+    assert from_mapping(TrainConfig, json.loads(json.dumps(to_mapping(config)))) == config
+    assert from_mapping(NetworkConfig, json.loads(json.dumps(to_mapping(networks)))) == networks
+    assert to_mapping(config)["ppo"]["logging_level"] == "LOSSES|GRAD_NORM"
 
 
-def test_a_foreign_mapping_is_refused_with_every_field_named():
-    mapping = dataclasses.asdict(EvalConfig())
+def test_a_foreign_mapping_is_refused_by_field_and_an_old_one_takes_the_defaults():
+    mapping = to_mapping(EvalConfig(every_steps=7))
     del mapping["n_envs"]
-    with pytest.raises(ValueError, match=r"EvalConfig: missing \['n_envs'\], unknown \['batch'\]"):
+
+    assert from_mapping(EvalConfig, mapping) == EvalConfig(every_steps=7)
+    with pytest.raises(ValueError, match=r"EvalConfig: unknown \['batch'\]; it has \['enabled', 'every_steps',"):
         from_mapping(EvalConfig, {**mapping, "batch": 3})
 
 

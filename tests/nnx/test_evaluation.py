@@ -17,28 +17,29 @@ def test_the_first_episode_of_each_environment_counts(toys):
     found = eval_rollout(toys.Counting(limit=7, starts=1), policy(), 6, 50, jax.random.key(0))
 
     assert found == {
-        "episode_length_mean": 7.0,
-        "episode_return_max": 7.0,
-        "episode_return_mean": 7.0,
-        "episode_return_min": 7.0,
-        "episode_return_std": 0.0,
+        "lifespan_mean": 7.0,
+        "lifespan_std": 0.0,
+        "episode_reward_mean": 7.0,
+        "episode_reward_std": 0.0,
         "episodes_cut_off": 0,
     }
     assert all(type(value) in (int, float) for value in found.values())
 
 
 def test_returns_of_unequal_episodes_are_not_mixed(toys):
-    found = eval_rollout(toys.Counting(limit=7, starts=7), policy(), 64, 50, jax.random.key(0))
+    found = eval_rollout(toys.Counting(limit=7, starts=7), policy(), 64, 50, jax.random.key(0), (0, 50, 100))
 
-    assert (found["episode_return_min"], found["episode_return_max"]) == (1.0, 7.0)
-    assert found["episode_return_mean"] == found["episode_length_mean"]
-    assert 3.0 < found["episode_return_mean"] < 5.0
+    assert (found["episode_reward/p0"], found["episode_reward/p100"]) == (1.0, 7.0)
+    assert (found["lifespan/p0"], found["lifespan/p100"]) == (1.0, 7.0)
+    assert found["lifespan/p50"] == found["episode_reward/p50"] in {3.0, 3.5, 4.0, 4.5, 5.0}
+    assert found["episode_reward_mean"] == found["lifespan_mean"]
+    assert 3.0 < found["episode_reward_mean"] < 5.0
 
 
 def test_long_episodes_are_cut_off_and_counted(toys):
     found = eval_rollout(toys.Counting(limit=7, starts=1), policy(), 3, 4, jax.random.key(0))
 
-    assert (found["episode_return_mean"], found["episodes_cut_off"]) == (4.0, 3)
+    assert (found["episode_reward_mean"], found["episodes_cut_off"]) == (4.0, 3)
 
 
 def test_each_reward_has_its_own_return(toys):
@@ -54,7 +55,7 @@ def test_each_reward_has_its_own_return(toys):
             return EnvState(**{**vars(state), "reward": {"food": state.reward, "warmth": state.reward}})
 
     found = eval_rollout(TwoRewards(limit=7, starts=1), policy(), 2, 50, jax.random.key(0))
-    assert (found["episode_return_mean/food"], found["episode_return_mean/warmth"]) == (7.0, 14.0)
+    assert (found["episode_reward_mean/food"], found["episode_reward_mean/warmth"]) == (7.0, 14.0)
 
 
 def test_the_networks_are_not_touched(toys):
@@ -69,7 +70,7 @@ def test_the_networks_are_not_touched(toys):
 
 def test_the_key_alone_decides(toys):
     env = toys.Counting(limit=9, starts=9)
-    means = [eval_rollout(env, policy(), 64, 50, jax.random.key(k))["episode_return_mean"] for k in (0, 0, 1)]
+    means = [eval_rollout(env, policy(), 64, 50, jax.random.key(k))["episode_reward_mean"] for k in (0, 0, 1)]
 
     assert means[0] == means[1] != means[2]
 

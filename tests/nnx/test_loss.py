@@ -13,6 +13,7 @@ from flax import nnx
 
 from perdure.nnx import (
     CategoricalSampler,
+    LoggingLevel,
     PPOAdapter,
     PPOConfig,
     Sequential,
@@ -55,7 +56,12 @@ def by_hand() -> tuple[StatefulModule, Transition]:
 def test_the_loss_is_the_papers():
     networks, rollout = by_hand()
     config = PPOConfig(
-        discounting_factor=0.5, gae_lambda=1.0, clip_range=0.2, normalize_advantages=False, critic_loss_weight=2.0
+        discounting_factor=0.5,
+        gae_lambda=1.0,
+        clip_range=0.2,
+        normalize_advantages=False,
+        critic_loss_weight=2.0,
+        logging_level=LoggingLevel.ALL,
     )
     loss, metrics = ppo_loss(networks, networks.initialize_state(1), rollout, config)
 
@@ -66,8 +72,13 @@ def test_the_loss_is_the_papers():
     assert float(metrics["losses/actor"]) == pytest.approx(actor)
     assert float(metrics["losses/critic"]) == pytest.approx(critic)
     assert float(metrics["losses/regularization"]) == pytest.approx(-0.1 * entropy)
-    assert float(metrics["losses/clipping_fraction"]) == 1.0
-    assert float(metrics["networks/action/1/entropy"]) == pytest.approx(entropy)
+    assert metrics["losses/clipping_fraction"].tolist() == [[True], [True]]
+    kl = (1.5 - 1 - math.log(1.5) + 0.5 - 1 - math.log(0.5)) / 2
+    assert float(metrics["losses/approximate_kl"]) == pytest.approx(kl)
+    np.testing.assert_allclose(metrics["losses/advantages"], [[2.0], [3.0]])
+    np.testing.assert_allclose(metrics["losses/predicted_value"], [[1.0], [1.0]])
+    # Returns 4 and 3: variance 1/4; the squared error's mean is twice the critic's loss.
+    assert float(metrics["losses/critic_R^2"]) == pytest.approx(1 - 2 * critic / 0.25, rel=1e-5)
     assert float(loss) == pytest.approx(actor + 2 * critic - 0.1 * entropy)
 
 

@@ -371,7 +371,7 @@ def test_a_synchronous_one_shot_save_streams(tmp_path: Path) -> None:
 
     state = {"a": np.ones(6 << 20), "b": np.ones((6 << 10, 1 << 10)).T}
     tracemalloc.start()
-    perdure.save(tmp_path / "c", **state)
+    perdure.save(tmp_path / "c", exist_ok=False, **state)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -385,7 +385,7 @@ def test_a_synchronous_save_of_512_mib_streams(tmp_path: Path) -> None:
 
     state = {f"part_{n}": np.ones(16 << 20) for n in range(4)}
     tracemalloc.start()
-    perdure.save(tmp_path / "c", **state)
+    perdure.save(tmp_path / "c", exist_ok=False, **state)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= 64 << 20

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,22 @@ from perdure.checkpoint.save import About
 from perdure.checkpoint.save import save as save_snapshot
 from perdure.contract.arithmetic import arithmetic
 from perdure.contract.overrides import Accept, Overrides, given_texts
-from perdure.errors import DamagedError, NoCheckpointError
+from perdure.errors import CommitError, DamagedError, NoCheckpointError, UsageError
+from perdure.format.manifest import FILE_NAME
+from perdure.format.state_digest import component_digests, state_digest
 from perdure.store.local import LocalStore
-from perdure.tree.leaves import Alias, Array, PRNGKey, Tree
+from perdure.tree.leaves import Alias, Array, PRNGKey, Tree, owned
 from perdure.tree.rows import Rows
+from perdure.tree.snapshot import Snapshot
 
 
-def save(path: str | os.PathLike[str], **state: Any) -> None:
+def save(path: str | os.PathLike[str], *, exist_ok: bool = False, **state: Any) -> None:
     """Saves objects as one checkpoint directory: durable and whole, or not there at all.
 
     Args:
         path: the directory to make; it must not exist.
+        exist_ok: a checkpoint that stands at `path` already and holds the very same state is as good. One that holds
+            another state is an error as ever; a damaged one is moved to `damaged/` beside it and written again.
         **state: the objects by component name.
 
     Raises:
@@ -36,7 +42,25 @@ def save(path: str | os.PathLike[str], **state: Any) -> None:
     """
     store, name = _store_of(path)
     snapshot = capture(state, Resolver(), Counters()).snapshot
+    if exist_ok and _holds(store, name, snapshot, path):
+        return
     save_snapshot(store, name, snapshot, About(arithmetic=arithmetic()))
+
+
+def _holds(store: LocalStore, name: str, snapshot: Snapshot, path: str | os.PathLike[str]) -> bool:
+    """Whether this very state is there already; a damaged checkpoint in its place is moved aside."""
+    if name not in store.names():
+        return False
+    try:
+        saved = open_checkpoint(store, name).manifest.state_digest
+    except DamagedError:
+        if FILE_NAME in store.files(name):  # else it is something else, which stays where it is
+            store.set_aside(name)
+        return False
+    if saved != state_digest(component_digests(snapshot), snapshot.env_steps, snapshot.updates, snapshot.boundary):
+        problem = f"{path}: a checkpoint of another state stands there. Save to another directory, or remove it."
+        raise CommitError(problem)
+    return True
 
 
 def load(
@@ -64,10 +88,7 @@ def load(
         ContractError: a target does not fit; nothing was changed.
     """
     opened = _open(path, only, without=() if PROCESS_RNG in targets else (PROCESS_RNG,))
-    conditions = Conditions(overrides=Overrides(given_texts(accept)))
-    return restore(
-        opened.snapshot, targets, Resolver(), opened.name, digests=opened.digests, conditions=conditions
-    ).objects
+    return _restore(opened, opened.snapshot, targets, accept)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -79,10 +100,66 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         NoCheckpointError: there is no directory at `path`.
         DamagedError: a file is not what was written.
     """
-    snapshot = _open(path).snapshot
+    return _plain(_open(path), path)
+
+
+class Checkpoint:
+    """A checkpoint that was read and verified as a whole, to be restored part by part while it is held in memory."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Reads it.
+
+        Args:
+            path: a checkpoint directory, of `perdure.save` or of a run.
+
+        Raises:
+            NoCheckpointError: there is no directory at `path`.
+            DamagedError: a file is not what was written.
+        """
+        self.path = Path(path)
+        self._opened = _open(path)
+
+    def __repr__(self) -> str:
+        """Where it was, and what is in it."""
+        return f"Checkpoint({str(self.path)!r}: {', '.join(self.components)})"
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The names of its components, sorted."""
+        return tuple(self._opened.snapshot.components)
+
+    def load(self, *, accept: Accept = (), **targets: Any) -> dict[str, Any]:
+        """Restores the components that `targets` names: all of them, or none. See `perdure.load`.
+
+        Raises:
+            UsageError: a target is no component of the checkpoint.
+            ContractError: a target does not fit; nothing was changed.
+        """
+        snapshot = self._opened.snapshot
+        unknown = sorted(targets.keys() - snapshot.components.keys())
+        if unknown:
+            raise UsageError(f"{self.path}: {unknown} are no components; it has {list(self.components)}.")
+        # Values adopt what they are given, and this checkpoint may be asked again.
+        parts = {name: replace(part, tree=owned(part.tree)) for name, part in snapshot.components.items()}
+        wanted = replace(snapshot, components={name: part for name, part in parts.items() if name in targets})
+        return _restore(self._opened, wanted, targets, accept)
+
+    def read(self) -> dict[str, Any]:
+        """Everything in it as plain Python and NumPy values. See `perdure.read`."""
+        return _plain(self._opened, self.path)
+
+
+def _restore(opened: Opened, wanted: Snapshot, targets: dict[str, Any], accept: Accept) -> dict[str, Any]:
+    digests = {name: digest for name, digest in opened.digests.items() if name in wanted.components}
+    conditions = Conditions(overrides=Overrides(given_texts(accept)))
+    return restore(wanted, targets, Resolver(), opened.name, digests=digests, conditions=conditions).objects
+
+
+def _plain(opened: Opened, path: str | os.PathLike[str]) -> dict[str, Any]:
     walk = Walk(Resolver())
+    parts = opened.snapshot.components.items()
     try:
-        return {name: walk.rebuild_at(_without_keys(part.tree), name) for name, part in snapshot.components.items()}
+        return {name: walk.rebuild_at(_without_keys(part.tree), name) for name, part in parts}
     except KeyError as error:  # nothing that perdure writes
         raise DamagedError(f"{path}: something is shared with what stands later, or around it: {error}") from error
 

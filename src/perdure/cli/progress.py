@@ -12,7 +12,7 @@ from perdure.runs.directory import RunDirectory, newest_first, steps_of
 TERMINAL_INTERVAL_S = 0.2
 OTHER_INTERVAL_S = 10.0
 RATE_WINDOW_S = 5.0
-RETURN = "eval/episode_return_mean"
+RETURN = "eval/episode_reward_mean"
 ERASE_LINE = "\r\x1b[K"
 
 

@@ -122,7 +122,7 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         """
         if reason and not accept:
             raise ValueError("--reason says why something is accepted; give --accept too.")
-        config = TrainConfig(ppo, eval, seed, checkpoint_every_steps)
+        config = TrainConfig(ppo, eval, seed=seed, checkpoint_every_steps=checkpoint_every_steps)
         return PPOCommand(env, run, config, networks, keep_last, accept, reason)
 
     try:

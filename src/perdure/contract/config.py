@@ -30,7 +30,7 @@ SECTIONS = ("algorithm", "horizon", "seed", OPERATIONAL)
 
 
 def contract_of(
-    config: Any, *, horizon: str | None, free: Sequence[str], own: Mapping[str, Any] | None = None
+    config: Any, *, horizon: str | None = None, free: Sequence[str] = (), own: Mapping[str, Any] | None = None
 ) -> Contract:
     """The contract that a configuration stands for.
 

@@ -3,12 +3,14 @@
 gymnax environments are in `perdure.nnx.envs.gymnax`, which alone needs the `gymnax` extra.
 """
 
-from perdure.nnx.config import EvalConfig, NetworkConfig, PPOConfig, TrainConfig
+from perdure.nnx.checkpointing import CheckpointCallback, load_checkpoint, make_checkpoint_fn
+from perdure.nnx.config import EvalConfig, NetworkConfig, PPOConfig, TrainConfig, VideoConfig
 from perdure.nnx.environment import Environment, EnvState
 from perdure.nnx.evaluation import eval_rollout
 from perdure.nnx.gae import gae
 from perdure.nnx.launch import launch_ppo, resume_ppo
 from perdure.nnx.loss import ppo_loss
+from perdure.nnx.metrics import LoggingLevel
 from perdure.nnx.networks import (
     LSTM,
     AR1VariationalBottleneck,
@@ -41,11 +43,13 @@ from perdure.nnx.rollout import Transition, unroll_env
 from perdure.nnx.scan import scan
 from perdure.nnx.state import TrainingState, new_training_state
 from perdure.nnx.training import TrainResult, train_ppo
+from perdure.nnx.video import VideoData
 
 __all__ = [
     "LSTM",
     "AR1VariationalBottleneck",
     "CategoricalSampler",
+    "CheckpointCallback",
     "Concat",
     "Delay",
     "Dense",
@@ -54,6 +58,7 @@ __all__ = [
     "EvalConfig",
     "Filter",
     "Flattener",
+    "LoggingLevel",
     "Map",
     "Merge",
     "NetworkConfig",
@@ -74,9 +79,13 @@ __all__ = [
     "TrainingState",
     "Transition",
     "VariationalBottleneck",
+    "VideoConfig",
+    "VideoData",
     "eval_rollout",
     "gae",
     "launch_ppo",
+    "load_checkpoint",
+    "make_checkpoint_fn",
     "make_mlp",
     "make_mlp_actor_critic",
     "make_mlp_layers",

@@ -1,10 +1,13 @@
 """The trainer's options: frozen, documented, checked when they are made, and rebuilt from plain mappings."""
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints
 
+from perdure.nnx.metrics import LoggingLevel, Percentiles
 from perdure.nnx.networks.factories import ACTIVATIONS
 
 Config = TypeVar("Config")
@@ -46,7 +49,11 @@ class PPOConfig:
     gradient_clipping: float | None = None
     """Global norm at which gradients are clipped, or None."""
     weight_decay: float | None = None
-    """AdamW's decoupled weight decay, or None for Adam."""
+    """AdamW's decoupled weight decay, or None for Adam; True is optax's default."""
+    logging_level: LoggingLevel = LoggingLevel.LOSSES
+    """Groups of metrics that are measured."""
+    logging_percentiles: Percentiles = None
+    """Percentiles that stand for an array in the metrics, 0 to 100; None for its mean and standard deviation."""
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -68,6 +75,7 @@ class PPOConfig:
             f"PPOConfig.n_minibatches={self.n_minibatches} does not divide n_envs={self.n_envs}: "
             f"minibatches hold whole environments. Choose a divisor of n_envs.",
         )
+        _require_logging("PPOConfig", self.logging_level, self.logging_percentiles)
 
     @property
     def steps_per_iteration(self) -> int:
@@ -91,18 +99,55 @@ class EvalConfig:
     """Episodes an evaluation: one, the first, of each of this many environments."""
     max_episode_length: int = 1000
     """Steps after which an episode that has not ended is cut off; its return until then counts."""
+    logging_level: LoggingLevel = LoggingLevel.BASIC
+    """Of no effect on what an evaluation finds: its metrics are always measured."""
+    logging_percentiles: Percentiles = (0, 25, 50, 75, 100)
+    """Percentiles of returns and lifespans, 0 to 100, beside their mean and standard deviation."""
 
     def __post_init__(self) -> None:
         """Check every field."""
         for name in ("every_steps", "n_envs", "max_episode_length"):
             _require_positive_int("EvalConfig", name, getattr(self, name))
+        _require_logging("EvalConfig", self.logging_level, self.logging_percentiles)
 
     def fires(self, previous_steps: int, steps: int) -> bool:
-        """Whether to evaluate after an iteration that led from `previous_steps` to `steps` env-steps.
+        """Whether to evaluate after an iteration that led from `previous_steps` to `steps` env-steps."""
+        return self.enabled and crosses_multiple(self.every_steps, previous_steps, steps)
 
-        A pure function of the two counts: a resumed run has nothing to remember, and repeats nothing.
-        """
-        return self.enabled and steps // self.every_steps > previous_steps // self.every_steps
+
+@dataclass(frozen=True)
+class VideoConfig:
+    """When and how an episode is filmed; none of it can change the training.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    enabled: bool = False
+    """Whether videos are made at all; they need a `video_fn` and an environment with a method `render`."""
+    every_steps: int = 200_000
+    """Film after the iteration in which env-steps reach or pass a multiple of this."""
+    episode_length: int = 1000
+    """Steps that are filmed; an episode that ends before is followed by the next."""
+    render_kwargs: dict[str, Any] = field(default_factory=lambda: {"height": 480, "width": 640})
+    """Keywords for the environment's `render`."""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        for name in ("every_steps", "episode_length"):
+            _require_positive_int("VideoConfig", name, getattr(self, name))
+
+    def fires(self, previous_steps: int, steps: int) -> bool:
+        """Whether to film after an iteration that led from `previous_steps` to `steps` env-steps."""
+        return self.enabled and crosses_multiple(self.every_steps, previous_steps, steps)
+
+
+def crosses_multiple(every_steps: int, previous_steps: int, steps: int) -> bool:
+    """Whether a multiple of `every_steps` lies in (previous_steps, steps].
+
+    A pure function of the two counts: a resumed run has nothing to remember, and repeats nothing.
+    """
+    return steps // every_steps > previous_steps // every_steps
 
 
 @dataclass(frozen=True)
@@ -159,10 +204,12 @@ class TrainConfig:
     """The algorithm."""
     eval: EvalConfig = field(default_factory=EvalConfig)
     """Evaluation."""
+    video: VideoConfig = field(default_factory=VideoConfig)
+    """Videos."""
     seed: int = 17
-    """Seeds the environments, the sampling, the minibatches and (apart from them) the evaluations."""
+    """Seeds the environments, the sampling, the minibatches and (apart from them) evaluations and videos."""
     checkpoint_every_steps: int = 500_000
-    """Env-steps between checkpoints, when `train_ppo` is given a run directory."""
+    """Env-steps between checkpoints, where `train_ppo` is given a run directory or a `checkpoint_fn`."""
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -180,20 +227,35 @@ def with_overrides(config: TrainConfig, *, total_steps: int | None, seed: int | 
     return config if seed is None else dataclasses.replace(config, seed=seed)
 
 
+def to_mapping(config: Any) -> dict[str, Any]:
+    """A configuration as plain values, nested by name: what `from_mapping` reads, also after a journey through JSON."""
+    return {entry.name: _to_plain(getattr(config, entry.name)) for entry in dataclasses.fields(config)}
+
+
+def _to_plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_mapping(value)
+    if isinstance(value, LoggingLevel):
+        return "|".join(str(level.name) for level in value)
+    return list(value) if isinstance(value, tuple) else value
+
+
 def from_mapping(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
-    """The dataclass `kind` rebuilt from `dataclasses.asdict` of one, also after a journey through JSON.
+    """The dataclass `kind` rebuilt from `to_mapping` of one.
+
+    A field that is missing takes its default: each new field's default does what versions without it did.
 
     Args:
-        kind: A dataclass whose fields are numbers, strings, tuples or dataclasses of the same sort.
+        kind: A dataclass whose fields are numbers, strings, tuples, mappings, flags or dataclasses of the same sort.
         mapping: Its fields by name; nested dataclasses as nested mappings, tuples perhaps as lists.
 
     Raises:
-        ValueError: If a field is missing or unknown (all of them are named), or a value is refused.
+        ValueError: If a field is unknown (all of them are named), or a value is refused.
     """
     names = {entry.name for entry in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
     _require(
-        names == set(mapping),
-        f"{kind.__name__}: missing {sorted(names - set(mapping))}, unknown {sorted(set(mapping) - names)}. "
+        set(mapping) <= names,
+        f"{kind.__name__}: unknown {sorted(set(mapping) - names)}; it has {sorted(names)}. "
         f"The record was written by another version of perdure.",
     )
     hints = get_type_hints(kind)
@@ -203,6 +265,9 @@ def from_mapping(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
 def _from_plain(hint: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return from_mapping(hint, value)
+    if hint is LoggingLevel:
+        levels = [LoggingLevel[name] for name in value.split("|") if name]
+        return functools.reduce(operator.or_, levels, LoggingLevel.NONE)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -218,3 +283,13 @@ def _require_positive_int(owner: str, name: str, value: Any) -> None:
 
 def _require_between_0_and_1(owner: str, name: str, value: float) -> None:
     _require(0.0 <= value <= 1.0, f"{owner}.{name} must lie in [0, 1], got {value!r}.")
+
+
+def _require_logging(owner: str, level: Any, percentiles: Any) -> None:
+    _require(isinstance(level, LoggingLevel), f"{owner}.logging_level must be a LoggingLevel, got {level!r}.")
+    is_list = percentiles is None or (
+        isinstance(percentiles, tuple) and all(isinstance(p, int) and 0 <= p <= 100 for p in percentiles)
+    )
+    _require(
+        is_list, f"{owner}.logging_percentiles must be a tuple of integers from 0 to 100 or None, got {percentiles!r}."
+    )

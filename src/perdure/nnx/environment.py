@@ -1,10 +1,17 @@
 """The environment protocol (that of MuJoCo Playground), its state, and the check of an environment."""
 
+import dataclasses
+import logging
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
+
+import perdure
+from perdure import UsageError
+
+_log = logging.getLogger("perdure")
 
 
 @jax.tree_util.register_dataclass
@@ -36,12 +43,11 @@ class Environment(Protocol):
 
     Both methods are pure, traceable and deterministic: all randomness comes from the key given to `reset` and
     from keys kept in the state. They return states of the same structure, shapes and dtypes. An environment
-    does not reset
-    itself: the state after the last step of an episode is the true final one, so that a truncated episode can
-        be
-    bootstrapped from its last observation; callers reset where `done`.
+    does not reset itself: the state after the last step of an episode is the true final one, so that a truncated
+    episode can be bootstrapped from its last observation; callers reset where `done`.
 
-    Instances are static arguments of compiled functions, and so must be hashable and never change.
+    Instances are static arguments of compiled functions, and so must be hashable and never change. A resume compares
+    their class and attributes, or what an optional method `contract() -> {section: {key: value}}` says in their place.
     """
 
     def reset(self, key: jax.Array, /) -> Any:
@@ -53,10 +59,42 @@ class Environment(Protocol):
         ...
 
 
-def contract_of(env: Environment) -> dict[str, Any] | None:
-    """The contract sections of an environment that has a method `contract`; None for others."""
+def contract_of(env: Environment) -> dict[str, Any]:
+    """The contract sections of an environment: what its method `contract` says, or else its class and attributes.
+
+    An attribute that cannot be compared is told by its class alone, with a warning: a method `contract` can tell more.
+    """
     describe = getattr(env, "contract", None)
-    return None if describe is None else describe()
+    if callable(describe):
+        return cast("dict[str, Any]", describe())
+    told: dict[str, Any] = {"class": type(env)}
+    opaque = []
+    for name, value in _attributes(env).items():
+        inner = getattr(value, "contract", None)
+        told[name] = inner() if callable(inner) and not isinstance(value, type) else value
+        if not _is_comparable(told[name]):
+            told[name] = type(value)
+            opaque.append(name)
+    if opaque:
+        _log.warning(
+            "%s: the attributes %s cannot be compared at a resume; a method contract() can tell what matters.",
+            type(env).__name__,
+            ", ".join(opaque),
+        )
+    return {"env": told}
+
+
+def _attributes(env: Environment) -> dict[str, Any]:
+    fields = dataclasses.fields(env) if dataclasses.is_dataclass(env) else ()
+    return {**{entry.name: getattr(env, entry.name) for entry in fields}, **getattr(env, "__dict__", {})}
+
+
+def _is_comparable(value: Any) -> bool:
+    try:
+        perdure.contract_of({"value": value})
+    except UsageError:
+        return False
+    return True
 
 
 def done_of(state: Any) -> jax.Array:
@@ -65,9 +103,12 @@ def done_of(state: Any) -> jax.Array:
 
 
 def truncation_of(state: Any) -> jax.Array:
-    """Where the episode is over by truncation only, bool; nowhere, if the environment never says."""
+    """Where the episode is over by truncation only, bool; nowhere, if the environment never says.
+
+    It says so by `info["truncation"]` or, as nnx-ppo's environments do, `info["truncated"]`.
+    """
     done = done_of(state)
-    truncation = state.info.get("truncation")
+    truncation = state.info.get("truncation", state.info.get("truncated"))
     if truncation is None:
         return jnp.zeros_like(done)
     return done & jnp.asarray(truncation).astype(bool)

@@ -8,12 +8,18 @@ import jax.numpy as jnp
 from flax import nnx
 
 from perdure.nnx.environment import Environment, done_of
+from perdure.nnx.metrics import Metrics, Percentiles, statistics
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.trees import strong
 
 
 def eval_rollout(
-    env: Environment, networks: StatefulModule, n_envs: int, max_episode_length: int, key: jax.Array
+    env: Environment,
+    networks: StatefulModule,
+    n_envs: int,
+    max_episode_length: int,
+    key: jax.Array,
+    logging_percentiles: Percentiles = None,
 ) -> dict[str, float]:
     """Returns and lengths of `n_envs` episodes under the deterministic policy.
 
@@ -27,37 +33,42 @@ def eval_rollout(
         n_envs: Number of episodes.
         max_episode_length: Steps after which an unfinished episode is cut off.
         key: All randomness of the evaluation.
+        logging_percentiles: Percentiles of returns and lifespans, 0 to 100, beside mean and standard deviation.
 
     Returns:
-        `episode_return_mean`, `_std`, `_min`, `_max` (with `/<path>` behind for each leaf of a reward tree),
-        `episode_length_mean`, and `episodes_cut_off`, the number that had not ended by then.
+        `episode_reward_mean` and `_std`, the return of an episode (with `/<path>` behind for each leaf of a reward
+        tree), and `episode_reward/p<level>`; `lifespan_mean`, `lifespan_std` and `lifespan/p<level>`, its steps; and
+        `episodes_cut_off`, the number that had not ended by then.
     """
     graphdef, state = nnx.split(networks)
-    metrics = evaluate(env, graphdef, (state,), n_envs, max_episode_length, key)
+    metrics = evaluate(env, graphdef, (state,), n_envs, max_episode_length, logging_percentiles, key)
     return {name: value.item() for name, value in jax.device_get(metrics).items()}
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 3, 4))
+@functools.partial(jax.jit, static_argnums=(0, 1, 3, 4, 5))
 def evaluate(
     env: Environment,
     graphdef: nnx.GraphDef[Any],
     states: tuple[nnx.State, ...],
     n_envs: int,
     max_episode_length: int,
+    logging_percentiles: Percentiles,
     key: jax.Array,
-) -> dict[str, jax.Array]:
+) -> Metrics:
     """`eval_rollout` on split networks; scalars that may still be under computation."""
-    policy = _policy(graphdef, states, jax.random.fold_in(key, 0))
+    policy = policy_of(graphdef, states, jax.random.fold_in(key, 0))
     episodes = _play(env, policy, n_envs, max_episode_length, jax.random.fold_in(key, 1))
-    metrics = {
-        "episode_length_mean": jnp.mean(episodes.length, dtype=jnp.float32),
-        "episodes_cut_off": jnp.sum(~episodes.done, dtype=jnp.int32),
-    }
+    metrics = _summary("lifespan", episodes.length, logging_percentiles)
     for path, returns in jax.tree_util.tree_leaves_with_path(episodes.returns):
-        suffix = "/" + jax.tree_util.keystr(path, simple=True, separator="/") if path else ""
-        for statistic in (jnp.mean, jnp.std, jnp.min, jnp.max):
-            metrics[f"episode_return_{statistic.__name__}{suffix}"] = statistic(returns)
-    return metrics
+        where = "/" + jax.tree_util.keystr(path, simple=True, separator="/") if path else ""
+        metrics |= _summary("episode_reward", returns, logging_percentiles, where)
+    return metrics | {"episodes_cut_off": jnp.sum(~episodes.done, dtype=jnp.int32)}
+
+
+def _summary(name: str, values: jax.Array, percentiles: Percentiles, where: str = "") -> Metrics:
+    levels = statistics(f"{name}{where}", values, percentiles) if percentiles else {}
+    values = values.astype(jnp.float32)
+    return {f"{name}_mean{where}": jnp.mean(values), f"{name}_std{where}": jnp.std(values), **levels}
 
 
 class _Episodes(NamedTuple):
@@ -72,7 +83,7 @@ class _Episodes(NamedTuple):
     time: jax.Array
 
 
-def _policy(graphdef: nnx.GraphDef[Any], states: tuple[nnx.State, ...], key: jax.Array) -> StatefulModule:
+def policy_of(graphdef: nnx.GraphDef[Any], states: tuple[nnx.State, ...], key: jax.Array) -> StatefulModule:
     """The networks in evaluation mode, with random streams of their own."""
     networks = nnx.merge(graphdef, *states)
     networks.eval()

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from flax import nnx
 
 from perdure import Every, Keep, Run
-from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping
+from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping, to_mapping
 from perdure.nnx.environment import Environment, contract_of
 from perdure.nnx.networks.containers import Sequential
 from perdure.nnx.networks.factories import make_mlp_actor_critic
 from perdure.nnx.networks.routing import Flattener
 from perdure.nnx.networks.types import StatefulModule
-from perdure.nnx.training import FREE, LogFn, TrainResult, seed_process, train_ppo
+from perdure.nnx.training import FREE, HORIZON, LogFn, TrainResult, seed_process, train_ppo
 
 Mode = Literal["auto", "new", "resume"]
 
@@ -54,14 +54,14 @@ def launch_ppo(
     """
     network_config = networks or NetworkConfig()
     env, policy = build(env_id, network_config, seed=config.seed)
-    settings = {"networks": dataclasses.asdict(network_config), **dataclasses.asdict(config)}
+    settings = {"networks": to_mapping(network_config), **to_mapping(config)}
     launched = {"env_id": env_id, **settings}
     seed_process(config.seed, run_directory)
     opened = Run(
         run_directory,
         config=settings,
         contract=contract_of(env),
-        horizon="ppo.total_steps",
+        horizon=HORIZON,
         schedules="none",
         free=FREE,
         accept=accept,

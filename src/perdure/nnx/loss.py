@@ -1,5 +1,6 @@
 """PPO's loss for one minibatch of rollouts."""
 
+import operator
 from typing import Any
 
 import jax
@@ -7,16 +8,18 @@ import jax.numpy as jnp
 
 from perdure.nnx.config import PPOConfig
 from perdure.nnx.gae import gae
+from perdure.nnx.metrics import LoggingLevel
 from perdure.nnx.networks.types import PPONetworkOutput, StatefulModule, StatefulModuleOutput
 from perdure.nnx.rollout import Transition, reset_carries
 from perdure.nnx.trees import flatten_time, same_structure, total, unflatten_time
 
-Metrics = dict[str, jax.Array]
+LossMetrics = dict[str, Any]
+"""Arrays of any shape, or pytrees of them, by name."""
 
 
 def ppo_loss(
     networks: StatefulModule, network_states: Any, rollout: Transition, config: PPOConfig
-) -> tuple[jax.Array, Metrics]:
+) -> tuple[jax.Array, LossMetrics]:
     """The clipped surrogate, the critic's squared error and the networks' own regularisation.
 
     Advantages are estimated anew from the current critic. Traceable and differentiable in the parameters.
@@ -25,10 +28,10 @@ def ppo_loss(
         networks: The networks to train.
         network_states: Their carries at the start of the rollout, leading axis `B`.
         rollout: What was experienced, leading axes `[T, B]`.
-        config: `clip_range`, `critic_loss_weight`, and what concerns advantages.
+        config: `clip_range`, `critic_loss_weight`, `logging_level`, and what concerns advantages.
 
     Returns:
-        The loss, a scalar, and its parts as scalars.
+        The loss, a scalar, and what `logging_level` asks for: parts of the loss have one scalar a reward or agent.
 
     Raises:
         ValueError: If log-likelihoods and advantages cannot be paired.
@@ -43,16 +46,20 @@ def ppo_loss(
         jax.lax.stop_gradient(output.value_estimates),
         rollout.bootstrap_values,
     )
-    actor_loss, metrics = _actor_loss(output.loglikelihoods, rollout.loglikelihoods, advantages, config)
-    critic_loss = _critic_loss(output.value_estimates, advantages)
+    surrogates, policy_change = _actor_losses(output.loglikelihoods, rollout.loglikelihoods, advantages, config)
+    critic_losses = jax.tree.map(_critic_loss, output.value_estimates, advantages)
     regularization_loss = jnp.mean(replayed.regularization_loss)
-    metrics |= {
-        "losses/actor": actor_loss,
-        "losses/critic": critic_loss,
-        "losses/regularization": regularization_loss,
-        **_flat_metrics(replayed.metrics),
-    }
-    return actor_loss + config.critic_loss_weight * critic_loss + regularization_loss, metrics
+    loss = total(jax.tree.leaves(surrogates)) + config.critic_loss_weight * total(jax.tree.leaves(critic_losses))
+    metrics: LossMetrics = {}
+    if LoggingLevel.LOSSES in config.logging_level:
+        metrics["losses/actor"] = surrogates
+        metrics["losses/critic"] = critic_losses
+        metrics["losses/regularization"] = regularization_loss
+    if LoggingLevel.ACTOR_EXTRA in config.logging_level:
+        metrics |= policy_change
+    if LoggingLevel.CRITIC_EXTRA in config.logging_level:
+        metrics |= _critic_extra(output.value_estimates, advantages, critic_losses)
+    return loss + regularization_loss, metrics
 
 
 def replay(networks: StatefulModule, network_states: Any, rollout: Transition) -> StatefulModuleOutput:
@@ -81,24 +88,16 @@ def _broadcast_and_unflatten(result: StatefulModuleOutput, length: int, batch: i
     return unflatten_time(jax.tree.map(expand, result), length)
 
 
-def _actor_loss(
+def _actor_losses(
     loglikelihoods: Any, old_loglikelihoods: Any, advantages: Any, config: PPOConfig
-) -> tuple[jax.Array, Metrics]:
-    """The clipped surrogate (arXiv:1707.06347, equation 7), summed over agents; how far the policy moved."""
-    pairs = list(
-        zip(
-            jax.tree.leaves(loglikelihoods),
-            jax.tree.leaves(old_loglikelihoods),
-            _advantages_for(loglikelihoods, advantages, combine=config.combine_advantages),
-            strict=True,
-        )
-    )
-    parts = [_surrogate(new - old, advantage, config) for new, old, advantage in pairs]
-    log_ratio = jnp.stack([new - old for new, old, _ in pairs])
-    ratio = jnp.exp(log_ratio)
-    return total(parts), {
-        "losses/clipping_fraction": jnp.mean(jnp.abs(ratio - 1) > config.clip_range, dtype=jnp.float32),
-        "losses/approximate_kl": jnp.mean(ratio - 1 - log_ratio),
+) -> tuple[Any, LossMetrics]:
+    """The clipped surrogate (arXiv:1707.06347, equation 7) of each agent; how far the policies moved."""
+    log_ratios = jax.tree.map(operator.sub, loglikelihoods, old_loglikelihoods)
+    paired = _advantages_for(loglikelihoods, advantages, combine=config.combine_advantages)
+    surrogates = jax.tree.map(lambda ratio, advantage: _surrogate(ratio, advantage, config), log_ratios, paired)
+    return surrogates, {
+        "losses/clipping_fraction": jax.tree.map(lambda x: jnp.abs(jnp.exp(x) - 1) > config.clip_range, log_ratios),
+        "losses/approximate_kl": jax.tree.map(lambda x: jnp.mean(jnp.exp(x) - 1 - x), log_ratios),
     }
 
 
@@ -110,13 +109,13 @@ def _surrogate(log_ratio: jax.Array, advantage: jax.Array, config: PPOConfig) ->
     return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
 
 
-def _advantages_for(loglikelihoods: Any, advantages: Any, *, combine: bool) -> list[jax.Array]:
+def _advantages_for(loglikelihoods: Any, advantages: Any, *, combine: bool) -> Any:
     """One advantage for each log-likelihood leaf."""
-    leaves = jax.tree.leaves(advantages)
     if combine:
-        return [total(leaves)] * len(jax.tree.leaves(loglikelihoods))
+        summed = total(jax.tree.leaves(advantages))
+        return jax.tree.map(lambda _: summed, loglikelihoods)
     if same_structure(loglikelihoods, advantages):
-        return leaves
+        return advantages
     raise ValueError(
         f"the rewards have the structure {jax.tree.structure(advantages)}, the log-likelihoods "
         f"{jax.tree.structure(loglikelihoods)}: they cannot be paired. Set combine_advantages=True to sum "
@@ -124,20 +123,18 @@ def _advantages_for(loglikelihoods: Any, advantages: Any, *, combine: bool) -> l
     )
 
 
-def _critic_loss(values: Any, advantages: Any) -> jax.Array:
-    """Half the mean squared error against the estimated returns, summed over value heads."""
-
-    def one(value: jax.Array, advantage: jax.Array) -> jax.Array:
-        target = jax.lax.stop_gradient(value) + advantage
-        return 0.5 * jnp.mean(jnp.square(value - target))
-
-    losses = jax.tree.leaves(jax.tree.map(one, values, advantages))
-    return total(losses)
+def _critic_loss(value: jax.Array, advantage: jax.Array) -> jax.Array:
+    """Half the mean squared error against the estimated returns."""
+    target = jax.lax.stop_gradient(value) + advantage
+    return 0.5 * jnp.mean(jnp.square(value - target))
 
 
-def _flat_metrics(metrics: dict[str, Any]) -> Metrics:
-    """Nested metrics under joined names, averaged."""
-    leaves = jax.tree_util.tree_leaves_with_path(metrics)
+def _critic_extra(values: Any, advantages: Any, losses: Any) -> LossMetrics:
+    def explained(value: jax.Array, advantage: jax.Array, loss: jax.Array) -> jax.Array:
+        return 1.0 - 2.0 * loss / (jnp.var(value + advantage) + 1e-8)
+
     return {
-        "networks/" + jax.tree_util.keystr(path, simple=True, separator="/"): jnp.mean(leaf) for path, leaf in leaves
+        "losses/advantages": advantages,
+        "losses/predicted_value": values,
+        "losses/critic_R^2": jax.tree.map(explained, values, advantages, losses),
     }

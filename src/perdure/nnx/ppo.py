@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from perdure.nnx.checkpointing import bind_env_states
 from perdure.nnx.config import PPOConfig
 from perdure.nnx.environment import Environment
-from perdure.nnx.loss import Metrics, ppo_loss
+from perdure.nnx.loss import LossMetrics, ppo_loss
+from perdure.nnx.metrics import LoggingLevel, Metrics, statistics
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.rollout import Transition, unroll_env
 from perdure.nnx.state import Arrays, Structure, TrainingState, join_state, split_state
@@ -28,6 +30,7 @@ def ppo_step(env: Environment, training_state: TrainingState, config: PPOConfig)
     Returns:
         The state after it, and metrics as scalar arrays, which may still be under computation.
     """
+    training_state = bind_env_states(env, training_state)
     structure, arrays = split_state(training_state)
     arrays, metrics = iterate(env, structure, config, arrays)
     steps_taken = training_state.steps_taken + config.steps_per_iteration
@@ -49,13 +52,15 @@ def _iterate(env: Environment, structure: Structure, config: PPOConfig, arrays: 
     networks = nnx.merge(structure.networks, arrays.params, arrays.rest)
     optimizer = nnx.merge(structure.optimizer, arrays.optimizer)
     network_states, env_states, rollout = unroll_env(
-        env, arrays.env_states, networks, arrays.network_states, config.rollout_length, reset_key
+        env, arrays.env_states, networks, arrays.network_states, config.rollout_length, reset_key, config.logging_level
     )
-    metrics = update(networks, optimizer, arrays.network_states, rollout, shuffle_key, config)
+    experience = dataclasses.replace(rollout, measured={})
+    losses = update(networks, optimizer, arrays.network_states, experience, shuffle_key, config)
+    metrics = measure(losses, rollout, networks, config)
     networks.update_statistics(rollout.rollout_extras)
     _, params, rest = nnx.split(networks, nnx.Param, ...)
     after = Arrays(params, rest, nnx.state(optimizer), network_states, env_states, rng_key)
-    return after, metrics | rollout_metrics(rollout)
+    return after, metrics
 
 
 def update(
@@ -65,7 +70,7 @@ def update(
     rollout: Transition,
     shuffle_key: jax.Array,
     config: PPOConfig,
-) -> Metrics:
+) -> LossMetrics:
     """All epochs and minibatches of one iteration, in place; traceable.
 
     Args:
@@ -77,17 +82,17 @@ def update(
         config: The hyper-parameters.
 
     Returns:
-        Metrics, averaged over the updates.
+        What `ppo_loss` measured, and the gradient's norm, with a leading axis of updates.
     """
     network_graph, params, rest = nnx.split(networks, nnx.Param, ...)
     optimizer_graph, optimizer_state = nnx.split(optimizer)
 
-    def one(carry: tuple[Any, Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any, Any], Metrics]:
+    def one(carry: tuple[Any, Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any, Any], LossMetrics]:
         params, rest, optimizer_state = carry
         minibatch = jax.tree.map(lambda leaf: leaf[:, rows], rollout)
         carries = jax.tree.map(lambda leaf: leaf[rows], network_states)
 
-        def loss(params: nnx.State) -> tuple[jax.Array, tuple[Metrics, nnx.State]]:
+        def loss(params: nnx.State) -> tuple[jax.Array, tuple[LossMetrics, nnx.State]]:
             trained = nnx.merge(network_graph, params, rest, copy=True)
             value, metrics = ppo_loss(trained, carries, minibatch, config)
             return value, (metrics, nnx.state(trained, nnx.Not(nnx.Param)))
@@ -96,7 +101,8 @@ def update(
         trained = nnx.merge(network_graph, params, rest)
         optimizing = nnx.merge(optimizer_graph, optimizer_state)
         optimizing.update(trained, gradients)
-        metrics["losses/gradient_norm"] = optax.tree.norm(gradients)
+        if LoggingLevel.GRAD_NORM in config.logging_level:
+            metrics["grad_norm"] = optax.tree.norm(gradients)
         _, params, rest = nnx.split(trained, nnx.Param, ...)
         return (params, rest, nnx.state(optimizing)), metrics
 
@@ -104,7 +110,7 @@ def update(
     (params, rest, optimizer_state), metrics = jax.lax.scan(one, (params, rest, optimizer_state), rows)
     nnx.update(networks, params, rest)
     nnx.update(optimizer, optimizer_state)
-    return jax.tree.map(jnp.mean, metrics)
+    return metrics
 
 
 def minibatch_rows(shuffle_key: jax.Array, config: PPOConfig) -> jax.Array:
@@ -117,16 +123,25 @@ def minibatch_rows(shuffle_key: jax.Array, config: PPOConfig) -> jax.Array:
     return permutations.reshape((config.n_epochs * config.n_minibatches, -1))
 
 
-def rollout_metrics(rollout: Transition) -> Metrics:
-    """What happened in the environments, averaged or counted over one rollout."""
-    rewards = jax.tree_util.tree_leaves_with_path(rollout.rewards)
-    means = {
-        "/".join(
-            [
-                "rollout/reward_mean",
-                *([jax.tree_util.keystr(path, simple=True, separator="/")] if path else []),
-            ]
-        ): (jnp.mean(reward))
-        for path, reward in rewards
-    }
-    return means | {"rollout/episodes_ended": jnp.sum(rollout.done, dtype=jnp.int32)}
+def measure(losses: LossMetrics, rollout: Transition, networks: StatefulModule, config: PPOConfig) -> Metrics:
+    """What `config.logging_level` asks for, as scalars."""
+    found: dict[str, Any] = dict(losses)
+    level = config.logging_level
+    if LoggingLevel.ACTOR_EXTRA in level:
+        found["loglikelihood"] = rollout.loglikelihoods
+    if LoggingLevel.TRAIN_ROLLOUT_STATS in level:
+        found["rollout_batch/reward"] = rollout.rewards
+        found["rollout_batch/action"] = rollout.measured["actions"]
+        found["rollout_batch/done_rate"] = rollout.done
+        found["rollout_batch/truncation_rate"] = rollout.measured["truncated"]
+    if LoggingLevel.ROLLOUT_OBS in level:
+        found["rollout_batch/obs"] = rollout.obs
+    if LoggingLevel.TRAINING_ENV_METRICS in level:
+        found |= {"env": rollout.measured["env"], "net": rollout.measured["net"]}
+    if LoggingLevel.WEIGHTS in level:
+        leaves = jax.tree.leaves(nnx.state(networks, nnx.Param))
+        found["weights"] = jnp.concatenate([leaf.ravel() for leaf in leaves])
+    metrics: Metrics = {}
+    for name, values in found.items():
+        metrics |= statistics(name, values, config.logging_percentiles)
+    return metrics

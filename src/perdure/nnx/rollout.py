@@ -1,6 +1,6 @@
 """Collecting experience: a batch of environments and a network stepped together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from perdure.nnx.environment import Environment, done_of, truncation_of
-from perdure.nnx.networks.types import PPONetworkOutput, StatefulModule
+from perdure.nnx.metrics import LoggingLevel
+from perdure.nnx.networks.types import PPONetworkOutput, StatefulModule, StatefulModuleOutput
 from perdure.nnx.trees import same_structure, select, strong
 
 
@@ -31,6 +32,8 @@ class Transition:
     last step. Elsewhere 0, which is right where the task ended, and unused where the next step follows."""
     rollout_extras: Any
     """What the network needs to repeat the step."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """What was asked for to be logged: `actions`, `truncated`, `env` and `net`, the metrics of both."""
 
 
 def unroll_env(
@@ -40,6 +43,7 @@ def unroll_env(
     network_states: Any,
     rollout_length: int,
     reset_key: jax.Array,
+    logging_level: LoggingLevel = LoggingLevel.NONE,
 ) -> tuple[Any, Any, Transition]:
     """Step `B` environments `rollout_length` times, and start a new episode wherever one ends.
 
@@ -52,6 +56,7 @@ def unroll_env(
         network_states: Their carries, leading axis `B`.
         rollout_length: Number of steps `T`.
         reset_key: Seeds the new episodes.
+        logging_level: What is measured beside.
 
     Returns:
         Network states, environment states, and the transitions `[T, B]`.
@@ -64,7 +69,8 @@ def unroll_env(
     def step(carry: tuple[Any, Any, Any], time: jax.Array) -> tuple[tuple[Any, Any, Any], Transition]:
         variables, carries, states = carry
         acting = nnx.merge(graphdef, params, variables, copy=True)
-        carries, states, transition = _step(env, states, acting, carries, jax.random.fold_in(reset_key, time))
+        key = jax.random.fold_in(reset_key, time)
+        carries, states, transition = _step(env, states, acting, carries, key, logging_level)
         return (nnx.state(acting, nnx.Not(nnx.Param)), carries, states), transition
 
     carry = (rest, network_states, env_states)
@@ -75,7 +81,12 @@ def unroll_env(
 
 
 def _step(
-    env: Environment, env_states: Any, networks: StatefulModule, network_states: Any, reset_key: jax.Array
+    env: Environment,
+    env_states: Any,
+    networks: StatefulModule,
+    network_states: Any,
+    reset_key: jax.Array,
+    logging_level: LoggingLevel,
 ) -> tuple[Any, Any, Transition]:
     result = networks(network_states, env_states.obs)
     output: PPONetworkOutput = result.output
@@ -89,9 +100,19 @@ def _step(
         done=done,
         bootstrap_values=_values_where_truncated(networks, result.next_state, after),
         rollout_extras=result.rollout_extras,
+        measured=_measured(result, after, logging_level),
     )
     network_states = reset_carries(networks, done, strong(result.next_state))
     return network_states, _reset_where_done(env, after, done, reset_key), transition
+
+
+def _measured(result: StatefulModuleOutput, after: Any, logging_level: LoggingLevel) -> dict[str, Any]:
+    measured: dict[str, Any] = {}
+    if LoggingLevel.TRAIN_ROLLOUT_STATS in logging_level:
+        measured |= {"actions": result.output.actions, "truncated": truncation_of(after)}
+    if LoggingLevel.TRAINING_ENV_METRICS in logging_level:
+        measured |= {"env": after.metrics, "net": result.metrics}
+    return measured
 
 
 def reset_carries(networks: StatefulModule, done: jax.Array, network_states: Any) -> Any:
@@ -133,7 +154,7 @@ def _bootstrap_at_the_end(transitions: Transition, last_values: Any) -> Transiti
         return bootstrap.at[-1].set(jnp.where(done, bootstrap[-1], last))
 
     values = jax.tree.map(fill, transitions.bootstrap_values, last_values)
-    return Transition(**{**vars(transitions), "bootstrap_values": values})
+    return replace(transitions, bootstrap_values=values)
 
 
 def _check_value_heads(values: Any, rewards: Any) -> None:

@@ -1,13 +1,15 @@
 """The state of a training, as its user sees it (live objects) and as compiled functions see it (arrays)."""
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import optax
 from flax import nnx
 
+from perdure.nnx.config import PPOConfig
 from perdure.nnx.environment import Environment, check_environment
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.trees import strong
@@ -15,6 +17,7 @@ from perdure.nnx.trees import strong
 # Tags that keep keys of one seed apart. `nnx.Rngs(seed)` folds 0, 1, 2, … into the same root for its own draws.
 _TRAINING = 0x7472_6169
 _EVALUATION = 0x6576_616C
+_VIDEO = 0x7669_6465
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class TrainingState:
     streams."""
     steps_taken: int
     """Env-steps taken, exact."""
+    eval_history: tuple[Mapping[str, Any], ...] = ()
+    """Evaluations so far, where no run keeps them."""
+    contract: Mapping[str, Mapping[str, Any]] | None = None
+    """What a training that goes on from here must have in common with the one that led here; None: no training yet."""
 
 
 class Arrays(NamedTuple):
@@ -71,7 +78,7 @@ def new_training_state(
     networks: StatefulModule,
     n_envs: int,
     seed: int,
-    learning_rate: float,
+    learning_rate: float = 1e-4,
     gradient_clipping: float | None = None,
     weight_decay: float | None = None,
 ) -> TrainingState:
@@ -84,14 +91,14 @@ def new_training_state(
         seed: Seeds the environments and the key of the training.
         learning_rate: Adam's step size.
         gradient_clipping: Global norm at which gradients are clipped, or None.
-        weight_decay: AdamW's weight decay, or None for Adam.
+        weight_decay: AdamW's weight decay, or None for Adam; True is optax's default.
 
     Raises:
         TypeError: If the environment's steps and resets differ in type.
     """
     networks.train()
     reset_key, rng_key = jax.random.split(training_key(seed))
-    env_states = _reset_all(env, jax.random.split(reset_key, n_envs))
+    env_states = reset_all(env, jax.random.split(reset_key, n_envs))
     network_states = strong(networks.initialize_state(n_envs))
     outputs = nnx.eval_shape(lambda nets: nets(network_states, env_states.obs).output, networks)
     check_environment(env, env_states, outputs.actions)
@@ -107,7 +114,7 @@ def new_training_state(
     )
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64, typed=True)
 def make_optimizer(
     learning_rate: float, gradient_clipping: float | None, weight_decay: float | None
 ) -> optax.GradientTransformation:
@@ -115,8 +122,18 @@ def make_optimizer(
 
     Cached, because optax compares by identity: equal hyper-parameters then share one compiled training step.
     """
-    adam = optax.adam(learning_rate) if weight_decay is None else optax.adamw(learning_rate, weight_decay=weight_decay)
+    if weight_decay is None:
+        adam = optax.adam(learning_rate)
+    elif weight_decay is True:
+        adam = optax.adamw(learning_rate)
+    else:
+        adam = optax.adamw(learning_rate, weight_decay=weight_decay)
     return adam if gradient_clipping is None else optax.chain(optax.clip_by_global_norm(gradient_clipping), adam)
+
+
+def optimizer_of(config: PPOConfig) -> optax.GradientTransformation:
+    """The optimizer that a configuration describes."""
+    return make_optimizer(config.learning_rate, config.gradient_clipping, config.weight_decay)
 
 
 def split_state(state: TrainingState) -> tuple[Structure, Arrays]:
@@ -131,11 +148,10 @@ def join_state(state: TrainingState, arrays: Arrays, steps_taken: int) -> Traini
     """Write arrays back into the objects of `state`, and return a state with them and the other values."""
     nnx.update(state.networks, arrays.params, arrays.rest)
     nnx.update(state.optimizer, arrays.optimizer)
-    return TrainingState(
-        networks=state.networks,
+    return replace(
+        state,
         network_states=arrays.network_states,
         env_states=arrays.env_states,
-        optimizer=state.optimizer,
         rng_key=arrays.rng_key,
         steps_taken=steps_taken,
     )
@@ -151,10 +167,20 @@ def evaluation_key(seed: int, env_steps: int) -> jax.Array:
 
     A pure function of seed and step, so that evaluating more often, or not at all, changes no training.
     """
-    key = jax.random.fold_in(jax.random.key(seed), _EVALUATION)
+    return _key_at(seed, _EVALUATION, env_steps)
+
+
+def video_key(seed: int, env_steps: int) -> jax.Array:
+    """The key of the video after `env_steps`; as `evaluation_key`, and apart from it."""
+    return _key_at(seed, _VIDEO, env_steps)
+
+
+def _key_at(seed: int, tag: int, env_steps: int) -> jax.Array:
+    key = jax.random.fold_in(jax.random.key(seed), tag)
     return jax.random.fold_in(jax.random.fold_in(key, env_steps >> 32), env_steps & 0xFFFF_FFFF)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _reset_all(env: Environment, keys: jax.Array) -> Any:
+def reset_all(env: Environment, keys: jax.Array) -> Any:
+    """Fresh states, leading axis of the keys."""
     return strong(jax.vmap(env.reset)(keys))

@@ -1,36 +1,37 @@
-"""The PPO training loop: collect and update, evaluate, log, let the run save."""
+"""The PPO training loop: collect and update, evaluate, film, log, save."""
 
 import random
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from perdure import Every, Run
-from perdure.nnx.config import TrainConfig, with_overrides
+import perdure
+from perdure import Every, Run, check_contract
+from perdure.nnx.checkpointing import CheckpointCallback, bind_env_states
+from perdure.nnx.config import TrainConfig, crosses_multiple, with_overrides
 from perdure.nnx.environment import Environment, contract_of, done_of
-from perdure.nnx.evaluation import evaluate
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.ppo import iterate
-from perdure.nnx.state import (
-    Arrays,
-    Structure,
-    TrainingState,
-    evaluation_key,
-    join_state,
-    new_training_state,
-    split_state,
-)
+from perdure.nnx.state import TrainingState, join_state, new_training_state, split_state, video_key
+from perdure.nnx.video import VideoData, check_can_render, film
+from perdure.nnx.watching import Watched, evaluation_in, measure
 
 LogFn = Callable[[dict[str, Any], int], None]
 """Called with an iteration's metrics (flat names, plain numbers) and the env-steps taken."""
 
 
-FREE = ("checkpoint_every_steps",)
-"""Fields of `TrainConfig` that may change when a run is resumed."""
+VideoFn = Callable[[VideoData], None]
+"""Called with each video."""
+
+FREE = ("checkpoint_every_steps", "video", "video.*")
+"""Fields of `TrainConfig` that may change when a run is resumed: they leave no trace in it."""
+
+HORIZON = "ppo.total_steps"
+"""The field that says how long to train."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,24 @@ class TrainResult:
     """Iterations, likewise."""
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What a training does beside changing its state."""
+
+    env: Environment
+    """To train in."""
+    eval_env: Environment
+    """To evaluate and film in."""
+    config: TrainConfig
+    """The configuration."""
+    log_fn: LogFn | None
+    """As in `train_ppo`."""
+    video_fn: VideoFn | None
+    """As in `train_ppo`."""
+    checkpoint_fn: CheckpointCallback | None
+    """As in `train_ppo`."""
+
+
 def train_ppo(
     env: Environment,
     networks: StatefulModule,
@@ -57,6 +76,8 @@ def train_ppo(
     total_steps: int | None = None,
     seed: int | None = None,
     log_fn: LogFn | None = None,
+    video_fn: VideoFn | None = None,
+    checkpoint_fn: CheckpointCallback | None = None,
     eval_env: Environment | None = None,
     initial_state: TrainingState | None = None,
     run: Run | str | Path | None = None,
@@ -65,7 +86,7 @@ def train_ppo(
 
     With a run, the training is saved as it goes, and picked up where the run stands: the result, every number
     of it, is the one of a training that was never interrupted. A run that has reached `total_steps` returns
-    at once.
+    at once. So does a state from `load_checkpoint`, handed in as `initial_state`.
 
     Args:
         env: The environment to train in.
@@ -75,71 +96,93 @@ def train_ppo(
         seed: Replaces `config.seed`.
         log_fn: Called once an iteration, before the iteration may be saved: one that is interrupted in
             between is repeated and logged again.
-        eval_env: The environment to evaluate in, if not `env`.
-        initial_state: Where to start, if not afresh; must hold `networks`.
+        video_fn: Called with each video, if `config.video.enabled`.
+        checkpoint_fn: Called with the keywords `training_state` and `step`: at the start of a fresh training, after
+            each iteration that reaches or passes a multiple of `config.checkpoint_every_steps`, and at the end.
+        eval_env: The environment to evaluate and film in, if not `env`.
+        initial_state: Where to start, if not afresh; must hold `networks`. If it comes from a checkpoint, this must be
+            the same training as the one that was saved; only `total_steps`, `checkpoint_every_steps` and the videos may
+            be others. `dataclasses.replace(state, contract=None)` makes it the start of another training.
         run: An open run, or the directory of one; the directory is opened with the configuration as its
             contract.
 
     Raises:
         ValueError: If `initial_state` does not fit the networks or the configuration.
+        ContractError: If `initial_state` or the run is of another training.
     """
     config = with_overrides(config or TrainConfig(), total_steps=total_steps, seed=seed)
+    task = _Task(env, eval_env or env, config, log_fn, video_fn, checkpoint_fn)
+    if config.video.enabled and video_fn is not None:
+        check_can_render(task.eval_env)
     state = _start(env, networks, config, initial_state)
     if run is None or isinstance(run, Run):
-        return _train(env, eval_env or env, state, config, run, log_fn)
+        return _train(task, state, run)
     seed_process(config.seed, run)
     every = Every(env_steps=config.checkpoint_every_steps)
     with Run(
         run,
         config=config,
         contract=contract_of(env),
-        horizon="ppo.total_steps",
+        horizon=HORIZON,
         schedules="none",
         free=FREE,
         every=every,
     ) as opened:
-        return _train(env, eval_env or env, state, config, opened, log_fn)
+        return _train(task, state, opened)
 
 
-def _train(
-    env: Environment,
-    eval_env: Environment,
-    state: TrainingState,
-    config: TrainConfig,
-    run: Run | None,
-    log_fn: LogFn | None,
-) -> TrainResult:
+def _train(task: _Task, state: TrainingState, run: Run | None) -> TrainResult:
     """The loop itself, from the state that the run holds, if there is one."""
-    history: list[dict[str, Any]] = []
-    metrics: dict[str, Any] = {}
+    ppo = task.config.ppo
+    history, metrics = [dict(entry) for entry in state.eval_history], {}
     if run is not None:
         state = _restore(run, state)
-        history, metrics = _past_evaluations(run), _last_metrics(run)
+        history, metrics = [*history, *_past_evaluations(run)], _last_metrics(run)
+    saved_at = _save_fresh(task, state)
     structure, arrays = split_state(state)
-    while state.steps_taken < config.ppo.total_steps:
-        before, steps = state.steps_taken, state.steps_taken + config.ppo.steps_per_iteration
-        arrays, scalars = iterate(env, structure, config.ppo, arrays)
+    while state.steps_taken < ppo.total_steps:
+        started = time.perf_counter()
+        before, steps = state.steps_taken, state.steps_taken + ppo.steps_per_iteration
+        arrays, scalars = iterate(task.env, structure, ppo, arrays)
         # At once, because the objects still hold the arrays that were donated.
         state = join_state(state, arrays, steps)
-        evaluated = config.eval.fires(before, steps)
-        if evaluated:
-            scalars |= _evaluate(eval_env, structure, arrays, config, steps)
-        metrics = to_numbers(scalars)
-        if evaluated:
-            history.append(_evaluation(metrics, steps))
-        if log_fn is not None:
-            log_fn(metrics, steps)
+        watched = Watched(structure.networks, (arrays.params, arrays.rest), before, steps)
+        metrics, rates = measure(task.eval_env, task.config, scalars, watched, started)
+        if entry := evaluation_in(metrics, steps):
+            history.append(entry)
+            state = replace(state, eval_history=tuple(history))
+        _film(task, watched)
+        if task.log_fn is not None:
+            task.log_fn({**metrics, **rates, "total_steps": steps}, steps)
         if run is not None:
             _boundary(run, state, metrics)
+        if task.checkpoint_fn is not None and crosses_multiple(task.config.checkpoint_every_steps, before, steps):
+            task.checkpoint_fn(training_state=state, step=steps)
+            saved_at = steps
+    if task.checkpoint_fn is not None and saved_at != state.steps_taken:
+        task.checkpoint_fn(training_state=state, step=state.steps_taken)
     if run is not None:
         run.finish()
     return TrainResult(
         training_state=state,
-        final_metrics=metrics,
+        final_metrics={**metrics, "total_steps": state.steps_taken},
         eval_history=history,
         total_steps=state.steps_taken,
-        total_iterations=state.steps_taken // config.ppo.steps_per_iteration,
+        total_iterations=state.steps_taken // ppo.steps_per_iteration,
     )
+
+
+def _save_fresh(task: _Task, state: TrainingState) -> int:
+    """Saves a fresh training, which was never saved; returns the steps of the last checkpoint."""
+    if task.checkpoint_fn is not None and state.steps_taken == 0:
+        task.checkpoint_fn(training_state=state, step=0)
+    return state.steps_taken
+
+
+def _film(task: _Task, watched: Watched) -> None:
+    if task.video_fn is not None and task.config.video.fires(watched.before, watched.steps):
+        key = video_key(task.config.seed, watched.steps)
+        task.video_fn(film(task.eval_env, watched.graphdef, watched.states, task.config.video, key, watched.steps))
 
 
 def seed_process(seed: int, run_directory: str | Path) -> None:
@@ -153,25 +196,32 @@ def seed_process(seed: int, run_directory: str | Path) -> None:
         np.random.seed(seed)
 
 
-def to_numbers(scalars: dict[str, jax.Array]) -> dict[str, Any]:
-    """Scalar arrays as plain numbers, in one transfer: the iteration's only wait for the device."""
-    return {name: value.item() for name, value in jax.device_get(scalars).items()}
-
-
 def _start(
     env: Environment, networks: StatefulModule, config: TrainConfig, initial_state: TrainingState | None
 ) -> TrainingState:
     ppo = config.ppo
+    contract = training_contract(env, config)
     if initial_state is None:
-        return new_training_state(
+        fresh = new_training_state(
             env, networks, ppo.n_envs, config.seed, ppo.learning_rate, ppo.gradient_clipping, ppo.weight_decay
         )
+        return replace(fresh, contract=contract)
     if initial_state.networks is not networks:
         raise ValueError("initial_state.networks is not the networks given. Pass the state's own.")
-    n_envs = done_of(initial_state.env_states).shape[0]
+    if initial_state.contract is not None:
+        saved, steps = initial_state.contract, initial_state.steps_taken
+        check_contract(saved, contract, place="initial_state", env_steps=steps, schedules="none")
+    networks.train()  # it may have been evaluated
+    state = bind_env_states(env, initial_state)
+    n_envs = done_of(state.env_states).shape[0]
     if n_envs != ppo.n_envs:
         raise ValueError(f"initial_state holds {n_envs} environments, config.ppo.n_envs is {ppo.n_envs}.")
-    return initial_state
+    return replace(state, contract=contract)
+
+
+def training_contract(env: Environment, config: TrainConfig) -> dict[str, dict[str, Any]]:
+    """What must stay the same when a training goes on: the configuration, and what the environment says of itself."""
+    return perdure.contract_of(config, horizon=HORIZON, free=FREE, own=contract_of(env))
 
 
 def _restore(run: Run, state: TrainingState) -> TrainingState:
@@ -183,11 +233,10 @@ def _restore(run: Run, state: TrainingState) -> TrainingState:
         rng_key=state.rng_key,
         steps_taken=state.steps_taken,
     )
-    return TrainingState(
-        networks=state.networks,
+    return replace(
+        state,
         network_states=restored.network_states,
         env_states=restored.env_states,
-        optimizer=state.optimizer,
         rng_key=restored.rng_key,
         steps_taken=restored.steps_taken,
     )
@@ -204,28 +253,10 @@ def _boundary(run: Run, state: TrainingState, metrics: dict[str, Any]) -> None:
     )
 
 
-def _evaluate(
-    env: Environment, structure: Structure, arrays: Arrays, config: TrainConfig, steps: int
-) -> dict[str, jax.Array]:
-    key = evaluation_key(config.seed, steps)
-    states = (arrays.params, arrays.rest)
-    found = evaluate(env, structure.networks, states, config.eval.n_envs, config.eval.max_episode_length, key)
-    return {f"{_EVAL}{name}": value for name, value in found.items()}
-
-
-_EVAL = "eval/"
-
-
-def _evaluation(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
-    """An entry of the evaluation history."""
-    found = {name.removeprefix(_EVAL): value for name, value in metrics.items() if name.startswith(_EVAL)}
-    return {"step": steps, **found}
-
-
 def _past_evaluations(run: Run) -> list[dict[str, Any]]:
     """The history as the run's metrics tell it; nothing about it is saved twice."""
     rows = run.metrics_rows()
-    return [_evaluation(row, row["env_steps"]) for row in rows if any(name.startswith(_EVAL) for name in row)]
+    return [entry for row in rows if (entry := evaluation_in(row, row["env_steps"])) is not None]
 
 
 def _last_metrics(run: Run) -> dict[str, Any]:
