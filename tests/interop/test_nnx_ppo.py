@@ -66,7 +66,6 @@ def test_a_twin_that_loses_one_bit_is_found(done: tuple[Path, Conversion]):
     state = perdure.read(done[0])
     state["networks"]["layers"][0]["mean"].view(np.uint32)[0] ^= 1
 
-    assert arrays_of(state).items() - EXPECTED.items() if False else arrays_of(state) != EXPECTED
     changed = [name for name, leaf in arrays_of(state).items() if leaf != EXPECTED[name]]
     assert changed == ["networks/layers/0/mean"]
 
@@ -215,11 +214,11 @@ def entries(**changed: Any) -> Callable[[Path], None]:
         (write("metadata.pkl", b""), DamagedError, "metadata.pkl: byte 0: "),
         (write("metadata.pkl", pickle.dumps([1])), DamagedError, "without networks_rng_key_state, network_states"),
         (write("metadata.pkl", pickle.dumps({"step": 1})), DamagedError, "0.2.1 writes all of networks_rng_key_state"),
-        (cut("networks/_METADATA"), DamagedError, "networks: Orbax cannot read it: "),
-        (drop("networks/_METADATA"), DamagedError, "networks: Orbax cannot read it: "),
-        (drop("optimizer/manifest.ocdbt"), DamagedError, "optimizer: Orbax cannot read it: "),
-        (cut("optimizer/manifest.ocdbt"), DamagedError, "optimizer: Orbax cannot read it: "),
-        (drop("networks/ocdbt.process_0"), DamagedError, "networks: Orbax cannot read it: "),
+        (cut("networks/_METADATA"), DamagedError, "networks/_METADATA: no JSON: "),
+        (drop("networks/_METADATA"), DamagedError, "networks/_METADATA: missing. Convert another checkpoint"),
+        (drop("optimizer/manifest.ocdbt"), DamagedError, 'optimizer: opt_state/"1"/"0"/count/value: '),
+        (cut("optimizer/manifest.ocdbt"), DamagedError, 'optimizer: opt_state/"1"/"0"/count/value: '),
+        (drop("networks/ocdbt.process_0"), DamagedError, 'networks: layers/"'),
         (entries(step="480"), DamagedError, "step: str, not a number of env-steps."),
         (entries(step=-1), DamagedError, "step: int, not a number of env-steps."),
         (entries(steps_taken=np.float32(0.5)), DamagedError, "steps_taken: float32 of the shape (), not one whole"),

@@ -16,6 +16,9 @@ MAX_DEPTH = 60
 MAX_GROWTH = 100
 """How many times larger than the file the unfolded tree may be: shared parts stand at each of their places."""
 
+FREE_BYTES = 1 << 16
+"""What may unfold from any file, however small."""
+
 NODE_BYTES = 16
 """What a node counts besides its content."""
 
@@ -63,7 +66,7 @@ class PlainTrees:
             place: the file, for messages.
             losses: where losses are noted.
         """
-        self._budget = MAX_GROWTH * size_bytes
+        self._budget = FREE_BYTES + MAX_GROWTH * size_bytes
         self._place = place
         self._losses = losses
 
