@@ -127,7 +127,10 @@ REFUSED = {
     "a name of a number": (program(b"K\x01", text("x"), b"\x93"), "a int where the name of a module or class"),
     "a name that colours": (program(text("os"), text("\x1b[31mred"), b"\x93"), "'\\x1b[31mred' where the name"),
     "no text": (program(b"\x8c\x03\xed\xa0\x80"), "surrogates not allowed"),
-    "an integer of 1,000 bytes": (program(b"\x8b" + struct.pack("<i", 1000) + b"\x7f" * 1000), "of more than 256 bytes"),
+    "an integer of 1,000 bytes": (
+        program(b"\x8b" + struct.pack("<i", 1000) + b"\x7f" * 1000),
+        "of more than 256 bytes",
+    ),
     "a negative length": (program(b"\x8b\xff\xff\xff\xff"), "long4"),
 }
 
@@ -189,9 +192,7 @@ def doubled(times: int, empty: bytes, close: bytes) -> bytes:
     return program(b"K\x01", *[step] * times)
 
 
-@pytest.mark.parametrize(
-    ("empty", "close"), [(b"]", b"e"), (b"", b"t")], ids=["lists", "tuples"]
-)
+@pytest.mark.parametrize(("empty", "close"), [(b"]", b"e"), (b"", b"t")], ids=["lists", "tuples"])
 def test_what_unfolds_is_bounded(empty: bytes, close: bytes):
     data = doubled(50, empty, close)
     read_pickle(data, "file")

@@ -6,8 +6,8 @@ from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import count
 
 NOTE = """\
-SRC is a directory step_NNNNNNNNNN that nnx-ppo's make_checkpoint_fn wrote. Nothing in it is run or imported. DST is then read
-by perdure.read(DST), which needs no framework, and shown by `perdure show DST`. Needs the `jax` extra, for Orbax.
+SRC is a directory step_NNNNNNNNNN that nnx-ppo's make_checkpoint_fn wrote. Nothing in it is run or imported. DST is a
+checkpoint as perdure.save makes it: perdure.read(DST) needs no framework. Converting needs the `jax` extra.
 """
 
 
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts.
 
     Raises:
-        UsageError: there is something at DST, or Orbax is not installed.
+        UsageError: there is something at DST, or the `jax` extra is not installed.
         NoCheckpointError: there is no checkpoint of nnx-ppo at SRC.
         DamagedError: SRC is not what nnx-ppo wrote.
     """

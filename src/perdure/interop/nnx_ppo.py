@@ -34,8 +34,8 @@ NEVER_SAVED = (
     "hides in closures; `config` holds the options of the training if it was given to make_checkpoint_fn."
 )
 CLASSES = (
-    "Orbax keeps values and names only: classes of variables and of optimizer states are not known. Names made of digits, "
-    "which it writes for positions, became integers."
+    "Orbax keeps values and names only: classes of variables and of optimizer states are not known. Names made of "
+    "digits, which it writes for positions, became integers."
 )
 COUNTER = f"a float32 counter, kept as it is: it stops counting at {EXACT_COUNTS:,}."
 
@@ -55,9 +55,9 @@ class Conversion:
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Conversion:
     """Writes a checkpoint of nnx-ppo anew as one of perdure's.
 
-    The components are `networks`, `optimizer`, `network_states`, `env_states`, `rng_key`, `steps_taken` and `config`, of
-    plain dicts, lists, tuples, values and NumPy arrays with the dtypes and shapes that they had; typed PRNG keys stay
-    keys. `perdure.read(target)` needs neither JAX nor nnx-ppo.
+    The components are `networks`, `optimizer`, `network_states`, `env_states`, `rng_key`, `steps_taken` and `config`,
+    of plain dicts, lists, tuples, values and NumPy arrays with the dtypes and shapes that they had; typed PRNG keys
+    stay keys. `perdure.read(target)` needs neither JAX nor nnx-ppo.
 
     Args:
         source: the directory `step_NNNNNNNNNN`.
@@ -67,7 +67,7 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> C
         What was carried and what was not.
 
     Raises:
-        UsageError: there is something at `target`, or Orbax is not installed.
+        UsageError: there is something at `target`, or the `jax` extra is not installed.
         NoCheckpointError: there is no checkpoint of nnx-ppo at `source`.
         DamagedError: a part is missing, cut, or holds what nnx-ppo does not write.
         UnsupportedLeafError: an array of the environment has no exact form (objects).
@@ -95,11 +95,13 @@ def _checked_source(directory: Path) -> Path:
         return directory
     steps = sorted(path.name for path in directory.glob("step_*") if path.is_dir())
     if steps:
-        raise NoCheckpointError(f"{directory}: holds checkpoints and is none; name one of them, for instance {steps[-1]}.")
+        raise NoCheckpointError(
+            f"{directory}: holds checkpoints and is none; name one of them, for instance {steps[-1]}."
+        )
     if any((directory / name).is_dir() for name in ("networks", "optimizer")):
         raise DamagedError(
-            f"{directory}: {METADATA} is missing. nnx-ppo writes it last, so it was stopped in the middle of this save; "
-            "convert the checkpoint before it."
+            f"{directory}: {METADATA} is missing. nnx-ppo writes it last, so it was stopped in the middle of this "
+            "save; convert the checkpoint before it."
         )
     raise NoCheckpointError(f"{directory}: no checkpoint of nnx-ppo, which holds networks/, optimizer/ and {METADATA}.")
 

@@ -1,7 +1,6 @@
-"""Arrays that Orbax wrote, as NumPy arrays: its `_METADATA` names them, and TensorStore, which comes with it, reads them.
+"""Arrays that Orbax wrote, as NumPy arrays: its `_METADATA` names them, and TensorStore reads them.
 
-Orbax itself is not asked: it reads all arrays at once, allocates whatever they declare, and fills up what is missing.
-Here each is opened alone, and compared with what `_METADATA` and the files can hold before its memory is allocated.
+Orbax itself is not asked: it reads all arrays at once and allocates whatever they declare. Here each is opened alone, and compared with what `_METADATA` and the files can hold before its memory is allocated.
 """
 
 import json
@@ -89,7 +88,7 @@ def _leaf(name: str, entry: dict[str, Any]) -> _Leaf:
     keys, value = entry["key_metadata"], entry["value_metadata"]
     path = tuple(key["key"] for key in keys)
     if name != str(path) or any(key["key_type"] != _DICT_KEY for key in keys):
-        raise TypeError(f"at {ascii(name[:80])}")
+        raise TypeError(f"at {name[:80]!a}")
     if not 0 < len(path) <= MAX_DEPTH:
         raise TypeError(f"{len(path)} keys in a row")
     shape = value.get("write_shape")
@@ -126,7 +125,7 @@ class _Arrays:
         if leaf.kind == "Dict":
             return {}
         if leaf.kind not in _ARRAYS:
-            raise TypeError(f"{ascii(str(leaf.kind)[:40])} where nnx-ppo writes arrays only")
+            raise TypeError(f"{str(leaf.kind)[:40]!a} where nnx-ppo writes arrays only")
         place = f"{self._directory}: {format_path(leaf.path)}"
         try:
             opened = self._tensorstore.open(self._place_of(leaf), read=True, open=True).result()

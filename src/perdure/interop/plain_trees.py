@@ -125,12 +125,14 @@ class PlainTrees:
         """A typed key of JAX again where it is one of JAX's own kinds; perdure keeps its implementation."""
         self._spend(key.data.nbytes, path)
         if key.implementation not in KEY_SHAPES:
-            kind = f"a typed key of the implementation {key.implementation!r}, which JAX does not have, became its data."
+            kind = (
+                f"a typed key of the implementation {key.implementation!r}, which JAX does not have, became its data."
+            )
             self._losses.add(path, kind)
             return key.data
         import jax
 
-        return jax.random.wrap_key_data(key.data, impl=key.implementation)
+        return jax.random.wrap_key_data(jax.numpy.asarray(key.data), impl=key.implementation)
 
     def _of_class(self, record: Record, path: Path) -> Any:
         """What only a class could restore keeps its content, and loses the class."""

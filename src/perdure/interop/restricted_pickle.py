@@ -82,7 +82,8 @@ def read_pickle(data: bytes, place: str) -> Any:
     position = 0
     machine = _Machine()
     try:
-        for position, name, argument in _opcodes(data):
+        for at, name, argument in _opcodes(data):
+            position = at
             machine.step(name, argument)
         return machine.result()
     except ValueError as error:
@@ -302,8 +303,8 @@ def _name(module: Any, name: Any) -> Name:
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 
 _LITERALS = frozenset(
-    "BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES "
-    "BINBYTES8 BYTEARRAY8".split()
+    {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+    | {"SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"}
 )
 
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
