@@ -228,7 +228,9 @@ def entries(**changed: Any) -> Callable[[Path], None]:
         (entries(steps_taken=np.float32(0.5)), DamagedError, "steps_taken: float32 of the shape (), not one whole"),
         (entries(steps_taken=np.float32(np.nan)), DamagedError, "steps_taken: float32"),
         (entries(steps_taken=np.zeros(2)), DamagedError, "steps_taken: float64 of the shape (2,)"),
-        (entries(steps_taken="many"), DamagedError, "steps_taken: <U4"),
+        (entries(steps_taken="many"), DamagedError, "steps_taken: object of the shape ()"),
+        (entries(steps_taken=[[1], [2, 3]]), DamagedError, "steps_taken: object of the shape ()"),
+        (entries(steps_taken=10**100), DamagedError, "steps_taken: object of the shape ()"),
         (
             entries(networks_rng_key_state={"layers": {0: {"mean": 1}}}),
             DamagedError,

@@ -120,7 +120,7 @@ def _metadata(file: Path, losses: Losses) -> tuple[dict[str, Any], Any]:
     if not isinstance(read, dict) or not read.keys() >= set(ENTRIES):
         missing = [name for name in ENTRIES if not isinstance(read, dict) or name not in read]
         raise DamagedError(f"{file}: without {', '.join(missing)}. nnx-ppo 0.2.1 writes all of {', '.join(ENTRIES)}.")
-    for name in read.keys() - set(ENTRIES):
+    for name in (name for name in read if name not in ENTRIES):
         losses.add(f"{METADATA}/{name}", "an entry that nnx-ppo 0.2.1 does not have; it is not carried over.")
     trees = PlainTrees(len(data), str(file), losses)
     keys = trees.plain(read[KEYS], ("networks",))
@@ -139,7 +139,7 @@ def _checked_step(step: Any, file: Path) -> int:
 
 def _steps_taken(value: Any, step: int, file: Path, losses: Losses) -> int:
     """The exact integer that a float32 (or an integer, in other versions) stands for."""
-    number = np.asarray(value)
+    number = np.asarray(value if isinstance(value, int | float | np.ndarray | np.generic) else None)
     if number.shape != () or number.dtype.kind not in "iuf" or not np.isfinite(number) or number != np.floor(number):
         message = f"{file}: steps_taken: {number.dtype} of the shape {number.shape}, not one whole number."
         raise DamagedError(f"{message} Take an undamaged copy.")

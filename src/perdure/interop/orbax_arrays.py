@@ -1,6 +1,7 @@
 """Arrays that Orbax wrote, as NumPy arrays: its `_METADATA` names them, and TensorStore reads them.
 
-Orbax itself is not asked: it reads all arrays at once and allocates whatever they declare. Here each is opened alone, and compared with what `_METADATA` and the files can hold before its memory is allocated.
+Orbax itself is not asked: it reads all arrays at once and allocates whatever they declare. Here each is opened alone,
+and compared with what `_METADATA` and the files can hold before its memory is allocated.
 """
 
 import json
