@@ -66,7 +66,9 @@ REASONS: dict[str, str] = {
     "cli": "it is the top",
 }
 
-FRAMEWORKS = frozenset({"jax", "jaxlib", "flax", "optax", "gymnax", "gymnasium", "torch", "stable_baselines3"})
+FRAMEWORKS = frozenset(
+    {"jax", "jaxlib", "flax", "optax", "orbax", "gymnax", "gymnasium", "torch", "stable_baselines3", "tensorstore"}
+)
 FRAMEWORK_LAYERS = frozenset({"adapters", "interop", "gym", "nnx", "torch", "sb3"})
 
 # A framework's own files in `adapters`, and the frameworks that each may import.
@@ -292,6 +294,8 @@ KNOWN = frozenset(
         ("perdure.adapters.walk", "def f():\n    import jax", "own adapter files may"),
         ("perdure.adapters.jax_keys", "import torch", "own adapter files may"),
         ("perdure.interop.nnx_ppo", "import flax", "imports flax at module level"),
+        ("perdure.interop.nnx_ppo", "import orbax.checkpoint", "imports orbax.checkpoint at module level"),
+        ("perdure.runs.run", "def f():\n    from perdure.interop import nnx_ppo", "runs imports perdure.interop"),
         ("perdure.interop.nnx_ppo", "try:\n    import flax\nexcept ImportError: ...", "flax at module level"),
         ("perdure.interop.nnx_ppo", "class A:\n    import flax", "imports flax at module level"),
         ("perdure.adapters", "from perdure.adapters import jax_keys", "jax_keys at module level"),

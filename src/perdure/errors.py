@@ -93,7 +93,7 @@ class UnsupportedLeafError(CaptureError):
 
 
 class DamagedError(PerdureError, ValueError):
-    """A file is not what perdure wrote: the message names the file and the part."""
+    """A file is not what was written, by perdure or by a library whose files it imports."""
 
 
 class UnsupportedVersionError(DamagedError):

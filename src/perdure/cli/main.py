@@ -20,6 +20,7 @@ VERBS = {
     "ls": "list the runs below a folder",
     "show": "say what is in a run or a checkpoint",
     "verify": "read every byte of a run or a checkpoint and name what is damaged",
+    "convert": "turn a checkpoint of nnx-ppo into one of perdure's",
     "diff": "compare two runs or checkpoints bit by bit",
     "prune": "remove checkpoints that a retention policy does not keep",
     "pin": "make a checkpoint stay, whatever the retention policy says",

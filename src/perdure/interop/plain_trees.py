@@ -1,0 +1,192 @@
+"""Inert records to plain trees: dicts, lists, tuples, plain values, NumPy arrays and keys; every loss is noted."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from perdure.errors import DamagedError
+from perdure.interop.pickled_arrays import KEY_SHAPES, PickledArray, PickledKey, array_in
+from perdure.interop.restricted_pickle import NOTHING, Name, Record
+from perdure.tree.paths import Path, format_path
+
+MAX_DEPTH = 60
+"""The deepest nesting; perdure's own format ends at 64."""
+
+MAX_GROWTH = 100
+"""How many times larger than the file the unfolded tree may be: shared parts stand at each of their places."""
+
+FREE_BYTES = 1 << 16
+"""What may unfold from any file, however small."""
+
+NODE_BYTES = 16
+"""What a node counts besides its content."""
+
+_STATES = frozenset({"flax.nnx.statelib.State"})
+_RAW_VALUES = ("_raw_value", "raw_value")
+_ORDERED = frozenset({"collections.OrderedDict"})
+_ENUMERATIONS = frozenset({"nnx_ppo.algorithms.types.LoggingLevel"})
+
+
+@dataclass
+class Losses:
+    """What is carried in another form or not at all, told once for all places that have it in common."""
+
+    _places: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, place: Path | str, what: str) -> None:
+        """Notes a loss.
+
+        Args:
+            place: a path, or its text.
+            what: the sentence after the colon.
+        """
+        text = place if isinstance(place, str) else format_path(place)
+        self._places.setdefault(what, []).append(text)
+
+    def lines(self) -> tuple[str, ...]:
+        """`PLACE: SENTENCE` each, in the order of their first places."""
+        return tuple(f"{_told(places)}: {what}" for what, places in self._places.items())
+
+
+def _told(places: list[str]) -> str:
+    more = len(places) - 1
+    text = places[0] if not more else f"{places[0]} and {more:,} more"
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+class PlainTrees:
+    """Turns what `read_pickle` gives into what `perdure.save` takes."""
+
+    def __init__(self, size_bytes: int, place: str, losses: Losses) -> None:
+        """Begins with a budget.
+
+        Args:
+            size_bytes: the file's size; the trees may grow to `MAX_GROWTH` times that, all together.
+            place: the file, for messages.
+            losses: where losses are noted.
+        """
+        self._budget = FREE_BYTES + MAX_GROWTH * size_bytes
+        self._place = place
+        self._losses = losses
+
+    def plain(self, node: Any, path: Path) -> Any:
+        """One tree.
+
+        Raises:
+            DamagedError: it is deeper or larger than the limits, contains itself, or holds a broken array.
+            UnsupportedLeafError: an array has no exact form.
+        """
+        if len(path) > MAX_DEPTH:
+            self._refuse(path[:5], f"more than {MAX_DEPTH} containers inside one another, or one that contains itself")
+        self._spend(NODE_BYTES, path)
+        match node:
+            case dict():
+                return self._mapping(node, path)
+            case list():
+                return [self.plain(child, (*path, at)) for at, child in enumerate(node)]
+            case tuple():
+                return tuple(self.plain(child, (*path, at)) for at, child in enumerate(node))
+            case Record():
+                return self._record(node, path)
+            case Name():
+                self._losses.add(path, f"{node}, a name of code, became that name as text.")
+                return str(node)
+            case str() | bytes():
+                self._spend(len(node), path)
+        return node
+
+    def _mapping(self, node: dict[Any, Any], path: Path) -> dict[Any, Any]:
+        self._spend(sum(len(key) for key in node if isinstance(key, str)), path)
+        return {key: self.plain(child, (*path, key)) for key, child in node.items()}
+
+    def _record(self, record: Record, path: Path) -> Any:
+        array = array_in(record, f"{self._place}: {format_path(path)}")
+        if isinstance(array, PickledArray):
+            return self._array(array, path)
+        if isinstance(array, PickledKey):
+            return self._key(array, path)
+        name, state = str(record.made_by), record.state
+        if name in _STATES and isinstance(state, dict):
+            return self.plain(state.get("_mapping"), path)
+        if name in _ORDERED and not record.arguments:
+            return self._mapping(record.entries, path)
+        if name == "builtins.complex" and [type(part) for part in record.arguments] == [float, float]:
+            return complex(*record.arguments)
+        return self._of_class(record, path)
+
+    def _array(self, array: PickledArray, path: Path) -> np.ndarray | np.generic:
+        self._spend(array.value.nbytes, path)
+        if array.weak_type:
+            self._losses.add(path, "JAX's weak type is not kept; promotions with this array may give other dtypes.")
+        return array.value
+
+    def _key(self, key: PickledKey, path: Path) -> Any:
+        """A typed key of JAX again where it is one of JAX's own kinds; perdure keeps its implementation."""
+        self._spend(key.data.nbytes, path)
+        if key.implementation not in KEY_SHAPES:
+            kind = (
+                f"a typed key of the implementation {key.implementation!r}, which JAX does not have, became its data."
+            )
+            self._losses.add(path, kind)
+            return key.data
+        import jax
+
+        return jax.random.wrap_key_data(jax.numpy.asarray(key.data), impl=key.implementation)
+
+    def _of_class(self, record: Record, path: Path) -> Any:
+        """What only a class could restore keeps its content, and loses the class."""
+        name, state = record.made_by, record.state
+        fields = _fields(state)
+        is_bare = not (record.items or record.entries)
+        if fields is not None and not record.arguments and is_bare:
+            return self._of_fields(name, fields, path)
+        if str(name) in _ENUMERATIONS and [type(part) for part in record.arguments] == [int]:
+            self._losses.add(path, f"{name} became its number.")
+            return record.arguments[0]
+        if record.is_class and record.arguments and state is NOTHING and is_bare:
+            self._losses.add(path, f"{name} became a tuple of its parts.")
+            return self.plain(record.arguments, path)
+        self._losses.add(path, f"{name} became a mapping that describes how it is made.")
+        return self.plain(_description(record), path)
+
+    def _of_fields(self, name: Name, fields: dict[str | int, Any], path: Path) -> Any:
+        for field_name in _RAW_VALUES:
+            if field_name in fields:
+                self._losses.add(path, f"the variable's class {name} and its metadata are not kept, its value is.")
+                return self.plain(fields[field_name], path)
+        self._losses.add(path, f"{name} became a mapping of its fields.")
+        return self._mapping(fields, path)
+
+    def _spend(self, size_bytes: int, path: Path) -> None:
+        self._budget -= size_bytes
+        if self._budget < 0:
+            self._refuse(path[:5], f"the file unfolds to more than {MAX_GROWTH} times its size")
+
+    def _refuse(self, path: Path, what: str) -> None:
+        raise DamagedError(
+            f"{self._place}: {format_path(path)}: {what}. nnx-ppo writes no such file; take an undamaged copy."
+        )
+
+
+def _fields(state: Any) -> dict[str | int, Any] | None:
+    """The attributes that a state would set: a dict, or a pair of dicts where the class has slots."""
+    match state:
+        case dict():
+            return state
+        case (None, dict(slots)):
+            return slots
+        case (dict(attributes), dict(slots)):
+            return attributes | slots
+    return None
+
+
+def _description(record: Record) -> dict[str, Any]:
+    parts = {
+        "made_by": str(record.made_by),
+        "arguments": record.arguments,
+        "state": record.state,
+        "items": record.items,
+        "entries": record.entries,
+    }
+    return {name: part for name, part in parts.items() if part is not NOTHING and (name == "made_by" or part)}

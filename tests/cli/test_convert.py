@@ -1,0 +1,58 @@
+"""`perdure convert` says what it carried and what it lost, and ends with the right code where it cannot."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.jax
+
+SOURCE = Path(__file__).parent.parent / "data" / "nnx_ppo" / "mlp" / "step_0000000480"
+
+
+def test_a_checkpoint_is_converted_and_shown(perdure_cli, tmp_path: Path):
+    result = perdure_cli("convert", SOURCE, tmp_path / "new")
+    lines = result.out.splitlines()
+
+    assert (result.code, result.err) == (0, "")
+    assert lines[0] == f"converted {SOURCE} at step 480 to {tmp_path}/new: 93 leaves"
+    assert lines[1] == "carried in another form, or not at all:"
+    assert "  env_states: mujoco_playground._src.mjx_env.State became a mapping of its fields." in lines
+    assert len(lines) == 13
+    shown = perdure_cli("show", tmp_path / "new", "--leaves")
+    assert (shown.code, shown.err) == (0, "")
+    assert "  networks        dict         17   9.7 KiB  exact-snapshot" in shown.out
+    assert (
+        "  networks/layers/1/action/layers/3/rng/default/key                  threefry2x32 key, uint32 2" in shown.out
+    )
+    assert perdure_cli("verify", tmp_path / "new").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["src"], 2, "the following arguments are required: DST"),
+        (
+            ["src", "there"],
+            2,
+            "there: there is something already; give the converted checkpoint a directory of its own.",
+        ),
+        (["nowhere", "new"], 4, "nowhere: no such directory. Name a step_NNNNNNNNNN that nnx-ppo wrote."),
+        (["there", "new"], 4, "there: no checkpoint of nnx-ppo, which holds networks/, optimizer/ and metadata.pkl."),
+        (["cut", "new"], 4, "cut/metadata.pkl: byte "),
+    ],
+)
+def test_what_cannot_be_converted(
+    perdure_cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, message: str
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(SOURCE, "src")
+    shutil.copytree(SOURCE, "cut")
+    Path("there").mkdir()
+    Path("cut", "metadata.pkl").write_bytes((SOURCE / "metadata.pkl").read_bytes()[:1000])
+    result = perdure_cli("convert", *words)
+
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "src", "there"]
