@@ -66,7 +66,8 @@ REASONS: dict[str, str] = {
     "cli": "it is the top",
 }
 
-FRAMEWORKS = frozenset({"jax", "jaxlib", "flax", "optax", "gymnax", "gymnasium", "torch", "stable_baselines3"})
+_PHYSICS = frozenset({"brax", "mujoco", "mujoco_playground"})
+FRAMEWORKS = _PHYSICS | {"jax", "jaxlib", "flax", "optax", "gymnax", "gymnasium", "torch", "stable_baselines3"}
 FRAMEWORK_LAYERS = frozenset({"adapters", "interop", "gym", "nnx", "torch", "sb3"})
 
 # A framework's own files in `adapters`, and the frameworks that each may import.
