@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import perdure
@@ -93,6 +95,17 @@ def test_a_reset_begins_a_new_episode():
     assert int(second[0].data["steps"]) == 0
     assert not second[0].done
     assert (second[0].obs != first[0].obs).any()
+
+
+def test_an_episode_is_the_one_that_brax_plays():
+    states = episode(BraxEnvironment("inverted_pendulum"), [0.5, -0.3, 0.8, 0.1])
+    native = import_module("brax.envs").get_environment("inverted_pendulum", backend="generalized")
+    expected, step = jax.jit(native.reset)(jax.random.key(0)), jax.jit(native.step)
+
+    for state, action in zip(states[1:], [0.5, -0.3, 0.8, 0.1], strict=True):
+        expected = step(expected, jnp.full(1, action))
+        np.testing.assert_allclose(state.obs, expected.obs, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(state.reward, expected.reward, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "backend"), [("fast", "generalized"), *(("inverted_pendulum", b) for b in BACKENDS)])

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import perdure
@@ -78,6 +79,17 @@ def test_the_time_limit_truncates_and_a_reset_begins_anew(limited: PlaygroundEnv
     assert int(again.data["steps"]) == 0
     assert not again.done
     assert (again.obs != states[0].obs).any()
+
+
+def test_an_episode_is_the_one_that_playground_plays():
+    states = episode(PlaygroundEnvironment("CartpoleBalance"), [0.5, -0.3, 0.8, 0.1])
+    native = import_module("mujoco_playground").registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
+    expected, step = jax.jit(native.reset)(jax.random.key(0)), jax.jit(native.step)
+
+    for state, action in zip(states[1:], [0.5, -0.3, 0.8, 0.1], strict=True):
+        expected = step(expected, jnp.full(1, action))
+        np.testing.assert_allclose(state.obs, expected.obs, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(state.reward, expected.reward, rtol=1e-5)
 
 
 def test_the_limit_is_that_of_the_configuration_unless_given():
