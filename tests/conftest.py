@@ -49,6 +49,12 @@ def nnx_ppo() -> ModuleType:
     return load_beside("resume/nnx_ppo")
 
 
+@pytest.fixture(scope="session")
+def nnx_mujoco() -> ModuleType:
+    """The same on brax and MuJoCo Playground: `tests/resume/nnx_mujoco.py`. Needs JAX, brax and Playground."""
+    return load_beside("resume/nnx_mujoco")
+
+
 @pytest.fixture
 def global_generators() -> Iterator[None]:
     """Leaves the process's generators, Python's and NumPy's, as they were."""

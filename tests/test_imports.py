@@ -12,12 +12,15 @@ import pytest
 import perdure
 
 HEAVY = {
+    "brax",
     "flax",
     "gymnasium",
     "gymnax",
     "jax",
     "jaxlib",
     "ml_dtypes",
+    "mujoco",
+    "mujoco_playground",
     "optax",
     "pandas",
     "rich",

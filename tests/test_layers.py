@@ -66,9 +66,9 @@ REASONS: dict[str, str] = {
     "cli": "it is the top",
 }
 
-FRAMEWORKS = frozenset(
-    {"jax", "jaxlib", "flax", "optax", "orbax", "gymnax", "gymnasium", "torch", "stable_baselines3", "tensorstore"}
-)
+_PHYSICS = frozenset({"brax", "mujoco", "mujoco_playground"})
+_TRAINING = frozenset({"gymnax", "gymnasium", "torch", "stable_baselines3"})
+FRAMEWORKS = _PHYSICS | _TRAINING | {"jax", "jaxlib", "flax", "optax", "orbax", "tensorstore"}
 FRAMEWORK_LAYERS = frozenset({"adapters", "interop", "gym", "nnx", "torch", "sb3"})
 
 # A framework's own files in `adapters`, and the frameworks that each may import.

@@ -10,7 +10,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -25,7 +25,7 @@ Each verb first makes .venv from requirements.lock, or reuses it.
   demo        train, kill and resume CartPole, and compare with the run that was never stopped
   test        every test but those marked `slow`
   test fast   neither `slow` nor `full`
-  test slow   everything
+  test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) to .venv
   lint        ruff check, ruff format --check, pyright
   bench       one benchmark of benchmarks/, or all; first adds requirements-bench.lock (large) to .venv
 """
@@ -36,6 +36,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".perdure-stamp"
 BENCH_STAMP = VENV / ".perdure-bench-stamp"
+ENVS_STAMP = VENV / ".perdure-envs-stamp"
 BENCHMARKS = ROOT / "benchmarks"
 INCOMPLETE = "incomplete"
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
@@ -71,15 +72,17 @@ def demo(options: Sequence[str]) -> NoReturn:
     hand_over("examples/demo.py", *options)
 
 
-def test(options: Sequence[str]) -> NoReturn:
-    """Hand over to pytest, whose exit code and closing line become ours.
+def test(options: Sequence[str]) -> int:
+    """Hand over to pytest, whose exit code and closing line become ours; return only if the set-up fails.
 
     Later options win in pytest, so `-m`, `-n 0` or `--dist` given by the caller replace these.
     """
     tier = options[0] if options and options[0] in MARKS else ""
     rest = options[1:] if tier else options
+    if tier == "slow" and not prepared("the slow tests", prepare_envs):
+        return 1
     marks = ("-m", MARKS[tier]) if MARKS[tier] else ()
-    hand_over("-m", "pytest", "-n", "2", "--dist", "loadfile", *marks, *rest)
+    return hand_over("-m", "pytest", "-n", "2", "--dist", "loadfile", *marks, *rest)
 
 
 def lint(options: Sequence[str]) -> int:
@@ -103,10 +106,7 @@ def bench(options: Sequence[str]) -> int:
     if not set(names) <= set(known):
         print(f"./dev: no benchmark {names[0]!r}; there are: {', '.join(known)}\n\n{USAGE}", end="", file=sys.stderr)
         return 2
-    try:
-        prepare_bench()
-    except subprocess.CalledProcessError as error:
-        print(f"./dev: setting up the benchmarks failed (exit code {error.returncode}), see above", file=sys.stderr)
+    if not prepared("the benchmarks", prepare_bench):
         return 1
     codes = [subprocess.call([PYTHON, "-m", f"benchmarks.{name}", *rest], env=environment()) for name in names]
     return next((code for code in codes if code), 0)
@@ -153,28 +153,48 @@ def prepare_venv() -> None:
         write_stamp(STAMP, wanted)
 
 
+def prepared(what: str, prepare: Callable[[], None]) -> bool:
+    """Whether an addition to `.venv` is there now; if not, what failed has been said."""
+    try:
+        prepare()
+    except subprocess.CalledProcessError as error:
+        print(f"./dev: setting up {what} failed (exit code {error.returncode}), see above", file=sys.stderr)
+        return False
+    return True
+
+
 def prepare_bench() -> None:
-    """Add what only benchmarks need to a prepared `.venv`, unless its own stamp says it is there.
+    """Add what only benchmarks need; see `add`."""
+    add("requirements-bench.lock", BENCH_STAMP, "-r", str(ROOT / "requirements.lock"))
+
+
+def prepare_envs() -> None:
+    """Add the environments that only slow tests need, without what they declare and never import; see `add`."""
+    add("requirements-envs.lock", ENVS_STAMP, "--no-deps")
+
+
+def add(name: str, own_stamp: Path, *options: str) -> None:
+    """Add what a lock file says to a prepared `.venv`, unless its own stamp says it is there.
 
     An interruption leaves the venv's stamp at "incomplete", for the same reason as in `prepare_venv`.
 
     Raises:
         subprocess.CalledProcessError: pip failed; its output has been shown.
     """
-    wanted = fingerprint("requirements.lock", "requirements-bench.lock")
+    wanted = fingerprint("requirements.lock", name)
     with (CACHE / "dev.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if stamp(BENCH_STAMP) == wanted:
+        if stamp(own_stamp) == wanted:
             return
-        note("adding requirements-bench.lock to .venv")
+        note(f"adding {name} to .venv")
         usual = stamp(STAMP)
         STAMP.write_text(INCOMPLETE)
         try:
-            run(lock, *PIP, "-r", str(ROOT / "requirements.lock"), "-r", str(ROOT / "requirements-bench.lock"))
+            run(lock, *PIP, *options, "-r", str(ROOT / name))
         except subprocess.CalledProcessError:
             write_stamp(STAMP, usual)
             raise
-        write_stamp(BENCH_STAMP, wanted)
+        write_stamp(own_stamp, wanted)
         write_stamp(STAMP, usual)
 
 

@@ -14,7 +14,7 @@ def main(kind: str, directory: str) -> None:
     state = made(large_state(512), {"numpy": as_numpy, "jax": as_jax}[kind])
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
     before = _status("VmHWM")
-    perdure.save(directory, **state)
+    perdure.save(directory, exist_ok=False, **state)
     print(f"extra_bytes={_status('VmHWM') - before}")
 
 

@@ -1,6 +1,6 @@
 """Training with JAX and Flax NNX: networks with explicit state, environments, PPO that resumes bit for bit.
 
-gymnax environments are in `perdure.nnx.envs.gymnax`, which alone needs the `gymnax` extra.
+Environments of other libraries are in `perdure.nnx.envs.gymnax`, `.brax` and `.playground`, each with its own extra.
 """
 
 from perdure.nnx.checkpointing import CheckpointCallback, load_checkpoint, make_checkpoint_fn

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from perdure.nnx.environment import truncation_of
-from perdure.nnx.envs.gymnax import ActionSpec, GymnaxEnvironment
+from perdure.nnx.envs.gymnax import GymnaxEnvironment
+from perdure.nnx.envs.spaces import ActionSpec
 
 
 def episode(env, actions) -> list:
