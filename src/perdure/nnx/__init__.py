@@ -4,7 +4,8 @@ gymnax environments are in `perdure.nnx.envs.gymnax`, which alone needs the `gym
 """
 
 from perdure.nnx.config import EvalConfig, NetworkConfig, PPOConfig, TrainConfig
-from perdure.nnx.environment import Environment, EnvState
+from perdure.nnx.environment import ActionSpec, Environment, EnvState
+from perdure.nnx.envs.wrappers import EpisodeWrapper, RewardScalingWrapper
 from perdure.nnx.evaluation import eval_rollout
 from perdure.nnx.gae import gae
 from perdure.nnx.launch import launch_ppo, resume_ppo
@@ -45,12 +46,14 @@ from perdure.nnx.training import TrainResult, train_ppo
 __all__ = [
     "LSTM",
     "AR1VariationalBottleneck",
+    "ActionSpec",
     "CategoricalSampler",
     "Concat",
     "Delay",
     "Dense",
     "EnvState",
     "Environment",
+    "EpisodeWrapper",
     "EvalConfig",
     "Filter",
     "Flattener",
@@ -63,6 +66,7 @@ __all__ = [
     "PPOConfig",
     "PPONetworkOutput",
     "Parallel",
+    "RewardScalingWrapper",
     "SamplerOutput",
     "Scale",
     "Sequential",

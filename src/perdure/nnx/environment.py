@@ -1,7 +1,7 @@
 """The environment protocol (that of MuJoCo Playground), its state, and the check of an environment."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,16 @@ class EnvState:
     task."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Scalars to log."""
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """What actions an environment takes."""
+
+    kind: Literal["discrete", "continuous"]
+    """Discrete actions are int32 scalars in [0, size); continuous ones float32 `[size]` in [-1, 1]."""
+    size: int
+    """Number of discrete actions, or of continuous dimensions."""
 
 
 class Environment(Protocol):

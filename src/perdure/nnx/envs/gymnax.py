@@ -1,26 +1,15 @@
 """gymnax environments behind the environment protocol; the one place that imports gymnax."""
 
 import math
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 import gymnax
 import jax
 import jax.numpy as jnp
 
-from perdure.nnx.environment import EnvState
+from perdure.nnx.environment import ActionSpec, EnvState
 from perdure.nnx.trees import strong
-
-
-@dataclass(frozen=True)
-class ActionSpec:
-    """What actions a gymnax environment takes."""
-
-    kind: Literal["discrete", "continuous"]
-    """Discrete actions are int32 scalars in [0, size); continuous ones float32 `[size]` in [-1, 1]."""
-    size: int
-    """Number of discrete actions, or of continuous dimensions."""
 
 
 class GymnaxEnvironment:
