@@ -69,8 +69,8 @@ def test_advantages_equal_the_double_sum(rewards, values, last, terminated, trun
     final_values, bootstrap = case(rewards, values, last, terminated, truncated)
     found = JITTED(rewards, values, terminated | truncated, bootstrap.astype(np.float32), lam, gamma)
 
-    double = [array.astype(np.float64) for array in (rewards, values, final_values)]
-    expected = double_loop(*double, terminated, truncated, lam, gamma)
+    r, v, f = (array.astype(np.float64) for array in (rewards, values, final_values))
+    expected = double_loop(r, v, f, terminated, truncated, lam, gamma)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-4)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,10 @@ from perdure.nnx.networks.samplers import tanh_normal_entropy, tanh_normal_log_p
 pytestmark = pytest.mark.jax
 
 
-def reference(raw: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """Density of tanh(raw); log(1 - tanh^2) = -2 log cosh, which SciPy's logsumexp gives without cancellation."""
+def reference(raw: Any, mean: Any, std: Any) -> np.ndarray:
+    """Density of tanh(raw); log(1 - tanh^2) = -2 log cosh, which logaddexp gives without cancellation."""
     raw, mean, std = (np.asarray(x, np.float64) for x in (raw, mean, std))
-    log_cosh = special.logsumexp([raw, -raw], axis=0) - math.log(2)
+    log_cosh = np.logaddexp(raw, -raw) - math.log(2)
     return stats.norm.logpdf(raw, mean, std) + 2 * log_cosh
 
 
@@ -64,7 +65,7 @@ def test_the_sampler_with_a_tiny_deviation_says_the_density_of_its_own_draw():
 def test_the_entropy_of_a_narrow_squashed_normal_is_the_normals_and_the_slope(std: float):
     """Where tanh is a line over the normal's width, the entropy is SciPy's Gaussian one plus the log of the slope."""
     for mean in (0.0, 1.5, -6.0):
-        expected = stats.norm.entropy(scale=std) - 2 * (special.logsumexp([mean, -mean]) - math.log(2))
+        expected = stats.norm.entropy(scale=std) - 2 * (np.logaddexp(mean, -mean) - math.log(2))
         found = float(tanh_normal_entropy(jnp.array([mean]), jnp.array([std])))
         assert found == pytest.approx(expected, abs=2 * std**2 + 2e-5)
 
