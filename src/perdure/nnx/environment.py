@@ -1,10 +1,13 @@
 """The environment protocol (that of MuJoCo Playground), its state, and the check of an environment."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+State = TypeVar("State")
 
 
 @jax.tree_util.register_dataclass
@@ -81,6 +84,23 @@ def truncation_of(state: Any) -> jax.Array:
     if truncation is None:
         return jnp.zeros_like(done)
     return done & jnp.asarray(truncation).astype(bool)
+
+
+def checked_state(env: Environment, state: State) -> State:
+    """A state from `env.reset`, as it is, if JAX sees arrays in it and nothing else.
+
+    Raises:
+        TypeError: If an object in it is no array and no registered pytree; it is named.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
+            place = jax.tree_util.keystr(path, simple=True, separator="/") or "the state itself"
+            raise TypeError(
+                f"{type(env).__name__}: reset returned a state that is no pytree of arrays: {place} is of class "
+                f"{type(leaf).__name__}. Register the class with jax.tree_util.register_dataclass, or keep arrays in "
+                "dicts, tuples or EnvState."
+            )
+    return state
 
 
 def check_environment(env: Environment, state: Any, actions: Any) -> None:

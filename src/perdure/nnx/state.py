@@ -8,7 +8,7 @@ import jax
 import optax
 from flax import nnx
 
-from perdure.nnx.environment import Environment, check_environment
+from perdure.nnx.environment import Environment, check_environment, checked_state
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.trees import strong
 
@@ -87,7 +87,7 @@ def new_training_state(
         weight_decay: AdamW's weight decay, or None for Adam.
 
     Raises:
-        TypeError: If the environment's steps and resets differ in type.
+        TypeError: If the environment's steps and resets differ in type, or a state is no pytree of arrays.
     """
     networks.train()
     reset_key, rng_key = jax.random.split(training_key(seed))
@@ -157,4 +157,4 @@ def evaluation_key(seed: int, env_steps: int) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _reset_all(env: Environment, keys: jax.Array) -> Any:
-    return strong(jax.vmap(env.reset)(keys))
+    return strong(jax.vmap(lambda key: checked_state(env, env.reset(key)))(keys))

@@ -1,5 +1,6 @@
 """The PPO training loop: collect and update, evaluate, log, let the run save."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ def train_ppo(
 
     Raises:
         ValueError: If `initial_state` does not fit the networks or the configuration.
+        FloatingPointError: If a loss is NaN or infinite; the last checkpoint is from before.
     """
     config = with_overrides(config or TrainConfig(), total_steps=total_steps, seed=seed)
     state = _start(env, networks, config, initial_state)
@@ -125,6 +127,7 @@ def _train(
         if evaluated:
             scalars |= _evaluate(eval_env, structure, arrays, config, steps)
         metrics = to_numbers(scalars)
+        check_losses(metrics, steps)
         if evaluated:
             history.append(_evaluation(metrics, steps))
         if log_fn is not None:
@@ -156,6 +159,22 @@ def seed_process(seed: int, run_directory: str | Path) -> None:
 def to_numbers(scalars: dict[str, jax.Array]) -> dict[str, Any]:
     """Scalar arrays as plain numbers, in one transfer: the iteration's only wait for the device."""
     return {name: value.item() for name, value in jax.device_get(scalars).items()}
+
+
+def check_losses(metrics: dict[str, Any], env_steps: int) -> None:
+    """Stop at the first loss that is no number: the parameters are lost then, and must not be saved.
+
+    Raises:
+        FloatingPointError: If a metric below `losses/` is NaN or infinite; all such metrics are named.
+    """
+    broken = {name: value for name, value in metrics.items() if name.startswith("losses/") and not math.isfinite(value)}
+    if broken:
+        listing = ", ".join(f"{name} is {value}" for name, value in broken.items())
+        raise FloatingPointError(
+            f"env_steps={env_steps}: {listing}; expected finite numbers. Nothing was saved after that: the run's last "
+            "checkpoint is from before. Look for rewards or observations that are no numbers, or go on from the last "
+            "checkpoint with a smaller learning rate or with gradient_clipping."
+        )
 
 
 def _start(
