@@ -5,7 +5,8 @@ Environments of other libraries are in `perdure.nnx.envs.gymnax`, `.brax` and `.
 
 from perdure.nnx.checkpointing import CheckpointCallback, load_checkpoint, make_checkpoint_fn
 from perdure.nnx.config import EvalConfig, NetworkConfig, PPOConfig, TrainConfig, VideoConfig
-from perdure.nnx.environment import Environment, EnvState
+from perdure.nnx.environment import ActionSpec, Environment, EnvState
+from perdure.nnx.envs.wrappers import EpisodeWrapper, RewardScalingWrapper
 from perdure.nnx.evaluation import eval_rollout
 from perdure.nnx.gae import gae
 from perdure.nnx.launch import launch_ppo, resume_ppo
@@ -48,6 +49,7 @@ from perdure.nnx.video import VideoData
 __all__ = [
     "LSTM",
     "AR1VariationalBottleneck",
+    "ActionSpec",
     "CategoricalSampler",
     "CheckpointCallback",
     "Concat",
@@ -55,6 +57,7 @@ __all__ = [
     "Dense",
     "EnvState",
     "Environment",
+    "EpisodeWrapper",
     "EvalConfig",
     "Filter",
     "Flattener",
@@ -68,6 +71,7 @@ __all__ = [
     "PPOConfig",
     "PPONetworkOutput",
     "Parallel",
+    "RewardScalingWrapper",
     "SamplerOutput",
     "Scale",
     "Sequential",

@@ -3,13 +3,16 @@
 import dataclasses
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import perdure
 from perdure import UsageError
+
+State = TypeVar("State")
 
 _log = logging.getLogger("perdure")
 
@@ -36,6 +39,16 @@ class EnvState:
     task."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Scalars to log."""
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """What actions an environment takes."""
+
+    kind: Literal["discrete", "continuous"]
+    """Discrete actions are int32 scalars in [0, size); continuous ones float32 `[size]` in [-1, 1]."""
+    size: int
+    """Number of discrete actions, or of continuous dimensions."""
 
 
 class Environment(Protocol):
@@ -112,6 +125,23 @@ def truncation_of(state: Any) -> jax.Array:
     if truncation is None:
         return jnp.zeros_like(done)
     return done & jnp.asarray(truncation).astype(bool)
+
+
+def checked_state(env: Environment, state: State) -> State:
+    """A state from `env.reset`, as it is, if JAX sees arrays in it and nothing else.
+
+    Raises:
+        TypeError: If an object in it is no array and no registered pytree; it is named.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
+            place = jax.tree_util.keystr(path, simple=True, separator="/") or "the state itself"
+            raise TypeError(
+                f"{type(env).__name__}: reset returned a state that is no pytree of arrays: {place} is of class "
+                f"{type(leaf).__name__}. Register the class with jax.tree_util.register_dataclass, or keep arrays in "
+                "dicts, tuples or EnvState."
+            )
+    return state
 
 
 def check_environment(env: Environment, state: Any, actions: Any) -> None:

@@ -18,6 +18,9 @@ from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.rollout import Transition, unroll_env
 from perdure.nnx.state import Arrays, Structure, TrainingState, join_state, split_state
 
+FINITE = "is_finite"
+"""Name of the metric that says whether the losses of an iteration, and the parameters after it, are finite numbers."""
+
 
 def ppo_step(env: Environment, training_state: TrainingState, config: PPOConfig) -> tuple[TrainingState, Metrics]:
     """One iteration of PPO (arXiv:1707.06347).
@@ -28,7 +31,8 @@ def ppo_step(env: Environment, training_state: TrainingState, config: PPOConfig)
         config: The hyper-parameters; those of the optimizer are the optimizer's own.
 
     Returns:
-        The state after it, and metrics as scalar arrays, which may still be under computation.
+        The state after it, and metrics as scalar arrays, which may still be under computation; `is_finite`
+        is always among them.
     """
     training_state = bind_env_states(env, training_state)
     structure, arrays = split_state(training_state)
@@ -95,6 +99,7 @@ def update(
         def loss(params: nnx.State) -> tuple[jax.Array, tuple[LossMetrics, nnx.State]]:
             trained = nnx.merge(network_graph, params, rest, copy=True)
             value, metrics = ppo_loss(trained, carries, minibatch, config)
+            metrics[FINITE] = jnp.isfinite(value)
             return value, (metrics, nnx.state(trained, nnx.Not(nnx.Param)))
 
         gradients, (metrics, rest) = jax.grad(loss, has_aux=True)(params)
@@ -124,8 +129,11 @@ def minibatch_rows(shuffle_key: jax.Array, config: PPOConfig) -> jax.Array:
 
 
 def measure(losses: LossMetrics, rollout: Transition, networks: StatefulModule, config: PPOConfig) -> Metrics:
-    """What `config.logging_level` asks for, as scalars."""
+    """What `config.logging_level` asks for, as scalars; and in any case `is_finite`."""
     found: dict[str, Any] = dict(losses)
+    params = jax.tree.leaves(nnx.state(networks, nnx.Param))
+    finite = [jnp.isfinite(leaf).all() for leaf in params]
+    metrics: Metrics = {FINITE: functools.reduce(jnp.logical_and, finite, jnp.all(found.pop(FINITE)))}
     level = config.logging_level
     if LoggingLevel.ACTOR_EXTRA in level:
         found["loglikelihood"] = rollout.loglikelihoods
@@ -139,9 +147,7 @@ def measure(losses: LossMetrics, rollout: Transition, networks: StatefulModule, 
     if LoggingLevel.TRAINING_ENV_METRICS in level:
         found |= {"env": rollout.measured["env"], "net": rollout.measured["net"]}
     if LoggingLevel.WEIGHTS in level:
-        leaves = jax.tree.leaves(nnx.state(networks, nnx.Param))
-        found["weights"] = jnp.concatenate([leaf.ravel() for leaf in leaves])
-    metrics: Metrics = {}
+        found["weights"] = jnp.concatenate([leaf.ravel() for leaf in params])
     for name, values in found.items():
         metrics |= statistics(name, values, config.logging_percentiles)
     return metrics

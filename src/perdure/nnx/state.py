@@ -10,7 +10,7 @@ import optax
 from flax import nnx
 
 from perdure.nnx.config import PPOConfig
-from perdure.nnx.environment import Environment, check_environment
+from perdure.nnx.environment import Environment, check_environment, checked_state
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.trees import strong
 
@@ -94,7 +94,7 @@ def new_training_state(
         weight_decay: AdamW's weight decay, or None for Adam; True is optax's default.
 
     Raises:
-        TypeError: If the environment's steps and resets differ in type.
+        TypeError: If the environment's steps and resets differ in type, or a state is no pytree of arrays.
     """
     networks.train()
     reset_key, rng_key = jax.random.split(training_key(seed))
@@ -183,4 +183,4 @@ def _key_at(seed: int, tag: int, env_steps: int) -> jax.Array:
 @functools.partial(jax.jit, static_argnums=0)
 def reset_all(env: Environment, keys: jax.Array) -> Any:
     """Fresh states, leading axis of the keys."""
-    return strong(jax.vmap(env.reset)(keys))
+    return strong(jax.vmap(lambda key: checked_state(env, env.reset(key)))(keys))

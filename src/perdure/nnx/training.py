@@ -109,6 +109,7 @@ def train_ppo(
     Raises:
         ValueError: If `initial_state` does not fit the networks or the configuration.
         ContractError: If `initial_state` or the run is of another training.
+        FloatingPointError: If a loss or a parameter is NaN or infinite; the last checkpoint is from before.
     """
     config = with_overrides(config or TrainConfig(), total_steps=total_steps, seed=seed)
     task = _Task(env, eval_env or env, config, log_fn, video_fn, checkpoint_fn)

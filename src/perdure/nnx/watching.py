@@ -1,5 +1,6 @@
 """What the training loop measures: an iteration's metrics, evaluations, and how fast it goes."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from perdure.nnx.config import TrainConfig
 from perdure.nnx.environment import Environment
 from perdure.nnx.evaluation import evaluate
 from perdure.nnx.metrics import LoggingLevel, Metrics
+from perdure.nnx.ppo import FINITE
 from perdure.nnx.state import evaluation_key
 
 _EVAL = "eval/"
@@ -46,12 +48,16 @@ def measure(
 
     Returns:
         The metrics; and the rates, which depend on the clock, if `config.ppo.logging_level` asks for them.
+
+    Raises:
+        FloatingPointError: If a loss or a parameter is NaN or infinite.
     """
     timed = LoggingLevel.THROUGHPUT in config.ppo.logging_level
     evaluates = config.eval.fires(watched.before, watched.steps)
     if not timed:
-        return _to_numbers(scalars | _evaluation(eval_env, config, watched) if evaluates else scalars), {}
-    metrics = _to_numbers(scalars)
+        metrics = _to_numbers(scalars | _evaluation(eval_env, config, watched) if evaluates else scalars)
+        return _checked(metrics, watched.steps), {}
+    metrics = _checked(_to_numbers(scalars), watched.steps)
     rates = {"throughput/train_sps": config.ppo.steps_per_iteration / (time.perf_counter() - started)}
     if evaluates:
         started = time.perf_counter()
@@ -64,6 +70,22 @@ def measure(
 
 def _to_numbers(scalars: Metrics) -> dict[str, Any]:
     return {name: value.item() for name, value in jax.device_get(scalars).items()}
+
+
+def _checked(metrics: dict[str, Any], env_steps: int) -> dict[str, Any]:
+    """The metrics, if losses and parameters are numbers; otherwise the training is lost, and must not be saved."""
+    if metrics.pop(FINITE):
+        return metrics
+    broken = [
+        f"{name} is {value}"
+        for name, value in metrics.items()
+        if name.startswith("losses/") and not math.isfinite(value)
+    ]
+    raise FloatingPointError(
+        f"env_steps={env_steps}: {', '.join(broken) or 'a loss or a parameter is not finite'}; expected finite numbers. "
+        "Nothing was saved after that: the run's last checkpoint is from before. Look for rewards or observations that "
+        "are no numbers, or go on from the last checkpoint with a smaller learning rate or with gradient_clipping."
+    )
 
 
 def _evaluation(env: Environment, config: TrainConfig, watched: Watched) -> Metrics:

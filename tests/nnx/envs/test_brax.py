@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import perdure
-from perdure.nnx.environment import check_environment, truncation_of
+from perdure.nnx.environment import ActionSpec, check_environment, truncation_of
 from perdure.nnx.envs.brax import BACKENDS, BraxEnvironment
-from perdure.nnx.envs.spaces import ActionSpec
 
 pytestmark = [pytest.mark.jax, pytest.mark.slow]
 

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from perdure.nnx.environment import truncation_of
+from perdure.nnx.environment import ActionSpec, truncation_of
 from perdure.nnx.envs.gymnax import GymnaxEnvironment
-from perdure.nnx.envs.spaces import ActionSpec
 
 
 def episode(env, actions) -> list:

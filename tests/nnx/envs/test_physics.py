@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from perdure.nnx.environment import check_environment, truncation_of
+from perdure.nnx.environment import ActionSpec, check_environment, truncation_of
 from perdure.nnx.envs.brax import BraxEnvironment
 from perdure.nnx.envs.physics import Native, PhysicsEnvironment
 from perdure.nnx.envs.playground import PlaygroundEnvironment
 from perdure.nnx.envs.settings import frozen
-from perdure.nnx.envs.spaces import ActionSpec
 
 pytestmark = pytest.mark.jax
 

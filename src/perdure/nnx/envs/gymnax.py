@@ -8,8 +8,7 @@ import gymnax
 import jax
 import jax.numpy as jnp
 
-from perdure.nnx.environment import EnvState
-from perdure.nnx.envs.spaces import ActionSpec
+from perdure.nnx.environment import ActionSpec, EnvState
 from perdure.nnx.trees import strong
 
 
