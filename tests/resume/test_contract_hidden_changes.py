@@ -170,13 +170,6 @@ def test_an_accepted_attribute_is_used_however_deep_it_is(tmp_path: Path):
     assert second["components"]["net"].attribute == Settings(0.2)
 
 
-def test_a_key_of_the_configuration_cannot_hide_behind_an_attribute(tmp_path: Path):
-    with pytest.raises(
-        perdure.UsageError, match=r"^config: the key 'net/attribute' is the path of a module's attribute"
-    ):
-        resume(tmp_path / "run", {"config": {"net/attribute": 1}, **module(1)})
-
-
 def test_an_update_that_cannot_be_hashed_is_no_obstacle(tmp_path: Path):
     @dataclasses.dataclass
     class Update:

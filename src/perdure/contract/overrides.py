@@ -102,7 +102,7 @@ def settle(findings: Iterable[Finding], overrides: Overrides) -> Settled:
 
 def _with_leaders(findings: list[Finding]) -> list[Finding]:
     """Findings that are the change of another one, seen from elsewhere, say so."""
-    leaders = [_accepted(finding) for finding in findings if finding.change is not None and "/" not in finding.key]
+    leaders = [_accepted(finding) for finding in findings if finding.change and not _is_inside(finding.key)]
     told = []
     for finding in findings:
         pair = _implied(finding, leaders)
@@ -153,11 +153,20 @@ def _splits(change: str) -> list[tuple[str, str]]:
 
 def _implied(finding: Finding, accepted: Collection[Accepted]) -> Accepted | None:
     """What an acceptance of another key says about a finding inside of a component."""
-    if finding.change is None or "/" not in finding.key:
+    if finding.change is None or not _is_inside(finding.key):
         return None
     pair = _accepted(finding)
     leader = next((other for other in accepted if _is_same_name(pair, other) or _is_same_number(pair, other)), None)
     return replace(pair, implied_by=leader.key) if leader else None
+
+
+def _is_inside(key: str) -> bool:
+    """Whether a finding is of something inside of a component.
+
+    A path begins with the component's name, which has no dot; a key of the contract begins with its section and one.
+    """
+    component, slash, _ = key.partition("/")
+    return bool(slash) and "." not in component
 
 
 def _is_same_name(pair: Accepted, other: Accepted) -> bool:
