@@ -1,4 +1,4 @@
-"""An acceptance changes what it names and nothing else: keys with slashes are no paths, parts that are gone no values."""
+"""An acceptance changes what it names and nothing else: a key with a slash is no path, a part that is gone no value."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import perdure
 pytestmark = pytest.mark.jax
 
 EVERY = perdure.Every(updates=1)
+ADVICE = "Build it with the same parts as the run did."
 
 
 class Net(nnx.Module):
@@ -105,7 +106,10 @@ def test_parts_that_one_side_lacks_are_not_offered_for_acceptance(
         (key, None),
         (f"--accept {key}={difference}", None),
     ]
-    assert said.findings[0].advice == "Build it with the same parts as the run did."
+    assert [finding.advice for finding in said.findings] == [
+        ADVICE,
+        f"A part that one side lacks takes no acceptance. {ADVICE}",
+    ]
 
 
 def test_an_accepted_value_that_has_no_place_in_the_checkpoint_is_refused(tmp_path: Path):

@@ -69,7 +69,12 @@ def given_texts(accept: Accept) -> tuple[str, ...]:
     for key, pair in accept.items():
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise UsageError(f"accept[{key!r}]={pair!r}: a pair (old value, new value).")
-    return tuple(f"{key}={text_of(old)}:{text_of(new)}" for key, (old, new) in accept.items())
+    return tuple(f"{key}={_text_of(old)}:{_text_of(new)}" for key, (old, new) in accept.items())
+
+
+def _text_of(value: Any) -> str:
+    """NumPy's and JAX's numbers count as Python's, as they do in a configuration."""
+    return text_of(value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value)
 
 
 def _checked(text: str) -> str:
