@@ -45,7 +45,8 @@ class File:
                 f"File({str(self.path)!r}): {error.strerror}. Give the path of a file or folder."
             ) from error
         except (RuntimeError, ValueError) as error:  # a user's folder that is not known; a zero byte
-            raise UsageError(f"File({self.path!r}): {error} Give the path of a file or folder.") from error
+            problem = str(error).rstrip(".")
+            raise UsageError(f"File({self.path!r}): {problem}. Give the path of a file or folder.") from error
         return f"{digest.text()},{digest.length}bytes"
 
 

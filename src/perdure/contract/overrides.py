@@ -174,6 +174,10 @@ def _is_inside(key: str) -> bool:
     return bool(slash) and "." not in component
 
 
+def _is_setting(finding: Finding) -> bool:
+    return _is_inside(finding.key) and finding.section == "algorithm"
+
+
 def _is_same_name(pair: Accepted, other: Accepted) -> bool:
     """A class or function that got another name got it everywhere."""
     return (pair.old, pair.new) == (other.old, other.new) and pair.old.startswith(("class ", "function "))
@@ -199,7 +203,8 @@ def _mistake(text: str, findings: list[Finding]) -> Finding:
     if about is None:
         return Finding(f"--accept {text}", "", "", "No such difference: leave it out, or correct the key.", MISTAKEN)
     if about.change is None:
-        advice = f"Section {about.section} takes no acceptance. {about.advice}"
+        what = "A part that one side lacks" if _is_setting(about) else f"Section {about.section}"
+        advice = f"{what} takes no acceptance. {about.advice}"
         return Finding(f"--accept {text}", about.saved, about.found, advice, MISTAKEN)
     advice = f"The two values are others: write --accept {about.acceptance}, if that is what you want."
     return Finding(f"--accept {text}", about.saved, about.found, advice, MISTAKEN)
