@@ -170,6 +170,9 @@ def test_what_was_computed_from_the_rest_at_some_time_does_not_count():
     assert dict(flatten(config)) == before == {"lr": 0.1}
 
 
+GIVE = "give a mapping, a dataclass's instance or an object."
+
+
 @dataclasses.dataclass
 class Unset:
     batch: int = dataclasses.field(init=False)
@@ -184,10 +187,10 @@ class Elements(set[int]):
     [
         (
             Plain,
-            f"config={Plain!r}: a dataclass itself, not an instance of it; give a mapping, a dataclass's instance or an object.",
+            f"config={Plain!r}: a dataclass itself, not an instance of it; {GIVE}",
         ),
-        (5, "config=5: one value, without a name; give a mapping, a dataclass's instance or an object."),
-        ("lr=3", "config='lr=3': one value, without a name; give a mapping, a dataclass's instance or an object."),
+        (5, f"config=5: one value, without a name; {GIVE}"),
+        ("lr=3", f"config='lr=3': one value, without a name; {GIVE}"),
         (Unset(), "config (whole): the field 'batch' of a Unset is not set."),
         ({"x": Unset()}, "config x: the field 'batch' of a Unset is not set."),
         ({"x": Elements({1})}, "config x: a Elements cannot be compared at a resume."),
