@@ -5,7 +5,8 @@ import math
 import re
 from typing import Any
 
-Plain = None | bool | int | float | str
+Plain = None | bool | int | float | complex | str | bytes
+"""What a contract holds."""
 
 ABSENT = "nothing"
 """Stands for a key that one side does not have; the word itself as a value is written in quotes."""
