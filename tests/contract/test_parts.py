@@ -155,6 +155,27 @@ def test_an_abstract_class_may_be_a_configuration():
     assert dict(flatten(Config())) == {"lr": 1.0}
 
 
+def test_what_libraries_put_into_classes_does_not_count():
+    def replace(self: Any) -> Any:
+        return self
+
+    @dataclasses.dataclass
+    class Struct:
+        lr: float = 0.1
+
+    Struct.replace = replace  # pyright: ignore[reportAttributeAccessIssue]
+
+    class Model:
+        __slots__ = ("__dict__", "__library_fields_set__")
+
+        def __init__(self) -> None:
+            self.lr = 0.1
+            self.__library_fields_set__ = {"lr"}
+
+    assert dict(flatten(Struct())) == {"lr": 0.1}
+    assert dict(flatten(Model())) == {"lr": 0.1}
+
+
 def test_what_was_computed_from_the_rest_at_some_time_does_not_count():
     class Config:
         lr = 0.1

@@ -329,6 +329,8 @@ def test_accepted_settings_that_are_a_component_too_are_used(tmp_path: Path):
     [
         lambda key: jax.random.uniform(key, (4,)),
         lambda key: jax.random.permutation(key, 5),
+        lambda key: jax.random.rademacher(key, (8,), jnp.float32),
+        lambda key: jax.nn.one_hot(jax.random.randint(key, (), 0, 4), 4),
         lambda key: jax.random.bernoulli(key, shape=(8,)),
         lambda key: jax.random.normal(key, (32,)),
         lambda key: jax.random.key_data(key),

@@ -16,6 +16,9 @@ MOST_DIGITS = {"float32": 4, "float64": 6}
 COMPUTED = "drawn or computed"
 """Stands for an array that nobody wrote: two of them are never told apart, for another seed draws another one."""
 
+_UNITS = frozenset({-1.0, 0.0, 1.0})
+"""Arrays of nothing else may be masks, signs or choices that were drawn."""
+
 
 def setting_of(tree: Tree) -> tuple[Plain, ...]:
     """The setting that a captured leaf is; nothing if it is none."""
@@ -36,7 +39,8 @@ def _of_array(array: np.ndarray) -> tuple[Plain, ...]:
     if digits is None:
         return ()
     numbers = [_as_written(number) for number in array.reshape(-1)]
-    if any(_digits_of(number) > digits for number in numbers):
+    is_pattern = array.size > 1 and _UNITS.issuperset(numbers)
+    if is_pattern or any(_digits_of(number) > digits for number in numbers):
         return (COMPUTED,)
     return (numbers[0],) if array.ndim == 0 else (repr(numbers),)
 

@@ -14,7 +14,7 @@ from perdure.contract.facts import facts_of
 from perdure.contract.naming import full_name_of
 from perdure.contract.parts import IncomparableError, kind_of, parts_of
 from perdure.contract.sections import OPERATIONAL, RESERVED
-from perdure.contract.text import Plain, plain
+from perdure.contract.text import Plain, plain, text_of
 from perdure.errors import UsageError
 from perdure.format.digests import digest_of
 
@@ -137,7 +137,7 @@ def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
     if config is None and not prefix:
         return
     if isinstance(config, enum.Enum):
-        yield from _flatten_member(config, prefix)
+        yield prefix, _member(config)
     elif config is None or isinstance(config, bool | int | float | str):
         yield prefix, plain(config)
     elif isinstance(config, File | EnvironmentVariable):
@@ -155,11 +155,11 @@ def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
         yield from _flatten_parts(config, prefix)
 
 
-def _flatten_member(member: enum.Enum, prefix: str) -> Iterator[tuple[str, Plain]]:
-    """A member's name, and the value that the name stands for, if that is a plain one."""
-    yield prefix, f"{type(member).__name__}.{member.name}"
-    if member.value is None or isinstance(member.value, bool | int | float | str):
-        yield f"{prefix}.value", plain(member.value)
+def _member(member: enum.Enum) -> str:
+    """A member's name, and the value that the name stands for, if that is a plain one: one choice, one key."""
+    is_plain = member.value is None or isinstance(member.value, bool | int | float | str)
+    value = f" = {text_of(plain(member.value))}" if is_plain else ""
+    return f"{type(member).__name__}.{member.name}{value}"
 
 
 def _flatten_array(array: Any, prefix: str) -> Iterator[tuple[str, Plain]]:

@@ -64,22 +64,25 @@ def slots_of(obj: Any) -> dict[str, Any]:
     for cls in reversed(type(obj).__mro__):
         slots = vars(cls).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            is_private = name.startswith("__") and not name.endswith("__")
-            mangled = f"_{cls.__name__.lstrip('_')}{name}" if is_private else name
-            if name not in ("__dict__", "__weakref__") and hasattr(obj, mangled):
+            mangled = f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+            if not name.endswith("__") and hasattr(obj, mangled):  # `__dict__`, `__weakref__`, a library's own
                 found[name] = getattr(obj, mangled)
     return found
 
 
 def _of_dataclass(config: Any, place: str) -> Parts:
-    """The fields, and what else was put there: an attribute without annotation, one that was set later."""
+    """The fields, and what else was put there: an attribute without annotation, one that was set later.
+
+    A function under its own name is a method that a decorator has put there (`replace`).
+    """
     fields = {}
     for field in dataclasses.fields(config):
         if not hasattr(config, field.name):
             raise IncomparableError(f"{place}: the field {field.name!r} of a {type(config).__name__} is not set.")
         fields[field.name] = getattr(config, field.name)
     own = _without_caches(config, getattr(config, "__dict__", {}))
-    others = {**dict(_of_class(type(config))), **own}
+    shared = {name: part for name, part in _of_class(type(config)) if getattr(part, "__name__", None) != name}
+    others = {**shared, **own}
     return {**fields, **{name: part for name, part in others.items() if name not in fields and name[0] != "_"}}
 
 
