@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,8 @@ class Elements(set[int]):
         ),
         (5, f"config=5: one value, without a name; {GIVE}"),
         ("lr=3", f"config='lr=3': one value, without a name; {GIVE}"),
+        (Path("a"), f"config={Path('a')!r}: one value, without a name; {GIVE}"),
+        (np.asarray([1]), f"config=array([1]): one value, without a name; {GIVE}"),
         (Unset(), "config (whole): the field 'batch' of a Unset is not set."),
         ({"x": Unset()}, "config x: the field 'batch' of a Unset is not set."),
         ({"x": Elements({1})}, "config x: a Elements cannot be compared at a resume."),

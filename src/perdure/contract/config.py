@@ -122,7 +122,7 @@ def flatten(config: Any, argument: str = "config") -> Iterator[tuple[str, Plain]
         UsageError: it contains itself, or something that cannot be compared at a resume.
     """
     is_class = isinstance(config, type) and dataclasses.is_dataclass(config)
-    if is_class or isinstance(config, bool | int | float | str | bytes):
+    if is_class or _is_one_value(config):
         problem = "a dataclass itself, not an instance of it" if is_class else "one value, without a name"
         raise UsageError(f"{argument}={config!r}: {problem}; give a mapping, a dataclass's instance or an object.")
     try:
@@ -131,6 +131,11 @@ def flatten(config: Any, argument: str = "config") -> Iterator[tuple[str, Plain]
         raise UsageError(f"{argument} (whole): it contains itself, or is nested too deeply.") from error
     except IncomparableError as error:
         raise UsageError(f"{argument} {error}") from error
+
+
+def _is_one_value(config: Any) -> bool:
+    is_array = hasattr(config, "dtype") and hasattr(config, "shape") and not isinstance(config, type)
+    return is_array or isinstance(config, bool | int | float | complex | str | bytes | enum.Enum | PurePath)
 
 
 def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
