@@ -324,6 +324,21 @@ def test_accepted_settings_that_are_a_component_too_are_used(tmp_path: Path):
     assert changed["components"]["net"].attribute == Settings(0.2)
 
 
+def test_a_property_in_the_place_of_a_class_s_value_is_not_asked(tmp_path: Path):
+    class Scaled(Net):
+        scale = 0.1
+
+    class Counting(Scaled):
+        @property
+        def scale(self) -> float:
+            raise AssertionError
+
+    start = {"components": {"net": Counting(1)}}
+    resume(tmp_path / "run", start)
+
+    assert resume(tmp_path / "run", start).resumed
+
+
 @pytest.mark.parametrize(
     "draw",
     [

@@ -87,9 +87,10 @@ class Node(Container):
 @lru_cache(maxsize=1024)
 def _plain_names(kind: type) -> tuple[str, ...]:
     """Plain values that a class of the user's has for all its modules: `class Net(nnx.Module): scale = 0.1`."""
-    classes = [cls for cls in kind.__mro__ if cls.__module__.partition(".")[0] not in ("flax", "builtins")]
-    names = {name for cls in classes for name, value in vars(cls).items() if type(value) in PLAIN_TYPES}
-    return tuple(sorted(name for name in names if not name.startswith("_")))
+    found: dict[str, Any] = {}
+    for cls in reversed(kind.__mro__):  # a class may put a property in the place of another's value
+        found |= vars(cls) if cls.__module__.partition(".")[0] not in ("flax", "builtins") else {}
+    return tuple(sorted(name for name, value in found.items() if type(value) in PLAIN_TYPES and name[0] != "_"))
 
 
 def _attributes(obj: Any) -> Children:
