@@ -191,8 +191,13 @@ def test_nothing_intact_to_accept_for(perdure_cli, run_path: Path, executed, fli
 
 def test_a_script_s_run_whose_lineage_is_gone_is_started_as_at_first(perdure_cli, run_path: Path, executed):
     (run_path / "lineage.jsonl").unlink()
+    result = perdure_cli("resume", run_path)
 
-    assert (perdure_cli("resume", run_path).code, len(executed)) == (0, 1)
+    assert (result.code, len(executed)) == (0, 1)
+    assert result.err.splitlines()[0] == (
+        f"perdure: {run_path}: lineage.jsonl is missing or empty. The checkpoints do not depend on it; acceptances in "
+        "it do not count. A command is that of the first launch; options are those of the newest checkpoint."
+    )
 
 
 def test_a_damaged_lineage_is_said_before_the_first_command_is_used(perdure_cli, run_path: Path, executed):

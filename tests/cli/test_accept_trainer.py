@@ -159,6 +159,27 @@ def test_without_the_lineage_s_word_it_is_not_accepted(perdure_cli, options, aga
     assert f"{RATE}: 0.0001 in the run, 0.0003 here." in result.err
 
 
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (Path.unlink, "lineage.jsonl is missing or empty"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b'"finished"', b'"Finished"')), "its digest"),
+    ],
+    ids=["missing", "edited"],
+)
+def test_without_a_lineage_the_accepted_value_comes_from_the_checkpoint(
+    perdure_cli, faster: Path, tmp_path: Path, harm: Callable[[Path], object], said: str
+):
+    run = Path(shutil.copytree(faster, tmp_path / "run"))
+    harm(run / "lineage.jsonl")
+    result = perdure_cli("resume", run, "--total-steps", 112)
+
+    assert result.code == 0, result.err
+    assert said in result.err.splitlines()[0]
+    assert shown(perdure_cli, run)["env_steps"] == 112
+    assert shown(perdure_cli, run)["amended"] == AMENDED
+
+
 @pytest.mark.parametrize("typed", ["0.0001:0.0003", "1e-4:3e-4"])
 def test_the_same_words_again_say_nothing_new_and_are_no_error(perdure_cli, stopped: Path, interrupt_at, typed: str):
     """What a supervisor does that starts the same command line each time."""

@@ -96,27 +96,30 @@ def edit(lines: list[bytes]) -> list[bytes]:
     return [lines[0], lines[1].replace(b"step_0000000000", b"step_0000000001"), *lines[2:]]
 
 
+def edit_the_last(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:4], lines[4].replace(b'"at":"2', b'"at":"3')]
+
+
 @pytest.mark.parametrize("more", [[], ["--json"]])
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("change", "line", "problem"),
     [
-        (edit, 3),
-        (lambda lines: [*lines[:2], *lines[3:]], 3),
-        (lambda lines: [*lines[:3], lines[2], *lines[3:]], 4),
-        (lambda lines: lines[1:], 1),
+        (edit, 2, "its digest does not match its text"),
+        (edit_the_last, 5, "its digest does not match its text"),
+        (lambda lines: [*lines[:2], *lines[3:]], 3, "does not follow from the line before it"),
+        (lambda lines: [*lines[:3], lines[2], *lines[3:]], 4, "does not follow from the line before it"),
+        (lambda lines: lines[1:], 1, "does not follow from the line before it"),
     ],
-    ids=["edited", "removed", "doubled", "the first removed"],
+    ids=["edited", "the last edited", "removed", "doubled", "the first removed"],
 )
 def test_an_edited_line_is_named(
-    perdure_cli, run_path: Path, change: Callable[[list[bytes]], list[bytes]], line: int, more: list[str]
+    perdure_cli, run_path: Path, change: Callable[[list[bytes]], list[bytes]], line: int, problem: str, more: list[str]
 ):
     write_lines(run_path, change(lines_of(run_path)))
     result = perdure_cli("log", run_path, *more)
 
     assert (result.code, result.out) == (4, "")
-    assert result.err == (
-        f"perdure: {run_path}: lineage.jsonl:{line}: does not follow from the line before it. {INDEPENDENT}\n"
-    )
+    assert result.err == (f"perdure: {run_path}: lineage.jsonl:{line}: {problem}. {INDEPENDENT}\n")
 
 
 @pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["missing", "empty"])

@@ -81,8 +81,8 @@ def test_mappings_and_objects_with_attributes_are_configurations_too(config: Any
         (2**70, {"x": 2**70}),
         (0.5, {"x": 0.5}),
         ("text", {"x": "text"}),
-        (Activation.TANH, {"x": "Activation.TANH"}),
-        (Level.LOW, {"x": "Level.LOW"}),
+        (Activation.TANH, {"x": "Activation.TANH = tanh"}),
+        (Level.LOW, {"x": "Level.LOW = 1"}),
         (Path("a/b"), {"x": "a/b"}),
         (PurePosixPath("/c"), {"x": "/c"}),
         (double, {"x": f"{__name__}.double"}),
@@ -95,6 +95,7 @@ def test_mappings_and_objects_with_attributes_are_configurations_too(config: Any
         ([1, [2.0]], {"x.0": 1, "x.1.0": 2.0}),
         (np.array([0.5, 1.0]), {"x.0": 0.5, "x.1": 1.0}),
         (np.arange(65), {"x": f"int64[65],{digest_of(np.arange(65).tobytes())}"}),
+        (np.zeros((0, 3)), {"x": "empty array [0, 3]"}),
         ([], {"x": "empty list"}),
         ((), {"x": "empty tuple"}),
         ({}, {"x": "empty dict"}),
@@ -167,11 +168,16 @@ def test_keys_go_to_their_sections():
     }
 
 
-@pytest.mark.parametrize("key", ["env_seed", "seeds", "Seed", "seed.first"])
+@pytest.mark.parametrize("key", ["env_seed", "seeds", "seed.first"])
 def test_only_a_key_called_seed_is_a_seed(key: str):
     config = {"seed": {"first": 1}} if key == "seed.first" else {key: 1}
 
     assert contract_of(config, horizon=None, free=())["algorithm"] == {key: 1}
+
+
+@pytest.mark.parametrize("key", ["SEED", "Seed", "env.SEED"])
+def test_a_seed_is_one_however_it_is_capitalised(key: str):
+    assert contract_of({key: 1}, horizon=None, free=["*"])["seed"] == {key: 1}
 
 
 def test_free_patterns_match_whole_dotted_keys_case_and_all():

@@ -1,7 +1,9 @@
 """Declared files count by content, folders by relative paths and contents, variables by value; secrets are refused."""
 
+import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,3 +113,49 @@ def test_sections_that_cannot_be_one(section: object):
 def test_a_key_in_two_places_is_refused():
     with pytest.raises(UsageError, match="config= has the key 'lr' too"):
         contract_of({"lr": 1}, horizon=None, free=(), own={"algorithm": {"lr": 2}})
+
+
+@pytest.mark.parametrize("path", [None, 3, b"x", "", "~nosuchuser-perdure/x", "a\0b"])
+def test_what_is_no_path_is_refused_by_name(path: Any):
+    with pytest.raises(UsageError) as caught:
+        File(path).fact()
+
+    assert str(caught.value).startswith(f"File({path!r}): ")
+    assert "Give the path of a file or folder" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "A=B", "a\0b"])
+def test_what_is_no_variable_is_refused_by_name(name: Any):
+    with pytest.raises(UsageError) as caught:
+        EnvironmentVariable(name).fact()
+
+    assert str(caught.value) == (
+        f"EnvironmentVariable({name!r}): no name of a variable. Give one as a text, such as "
+        "EnvironmentVariable('JAVA_OPTS')."
+    )
+
+
+@pytest.mark.parametrize("free", [None, 3, [1], ["a", None]])
+def test_free_is_a_list_of_patterns(free: Any):
+    with pytest.raises(UsageError) as caught:
+        contract_of({"a": 1}, horizon=None, free=free)
+
+    assert str(caught.value) == f"free={free!r}: a list of patterns, such as ['track', 'wandb_*']."
+
+
+@dataclasses.dataclass
+class Reward:
+    weight: float = 0.5
+
+
+@pytest.mark.parametrize("keys", [Reward, 0.5, None])
+def test_a_section_holds_keys(keys: Any):
+    with pytest.raises(UsageError) as caught:
+        contract_of(None, horizon=None, free=(), own={"reward": keys})
+
+    assert str(caught.value) == f"contract['reward']={keys!r}: a mapping or a dataclass's instance."
+
+
+def test_a_value_of_a_section_that_cannot_be_compared_is_named_with_its_section():
+    with pytest.raises(UsageError, match=r"^contract\['reward'\] x: a set cannot be compared at a resume\.$"):
+        contract_of(None, horizon=None, free=(), own={"reward": {"x": {1}}})

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from perdure.contract.comparison import compare
@@ -173,3 +174,8 @@ def test_what_follows_has_the_same_type_and_comes_from_a_hyper_parameter():
 def test_other_kinds_of_acceptances_are_refused_at_once(accept: Any):
     with pytest.raises(UsageError, match=r"^accept="):
         given_texts(accept)
+
+
+def test_numbers_of_numpy_count_as_python_s():
+    assert given_texts({"algorithm.lr": (np.float64(3e-4), np.float64(1e-4))}) == (LR,)
+    assert given_texts({"algorithm.n": (np.int64(1), np.asarray(2))}) == ("algorithm.n=1:2",)

@@ -84,7 +84,7 @@ def test_after_a_line_that_was_cut_the_same_stream_goes_on(
     """Whoever catches the error and goes on in the same process appends to whole lines only."""
     for kind, name in ((Lineage, "lineage.jsonl"), (MetricStream, "metrics.jsonl")):
         append = {
-            Lineage: lambda stream, number: stream.append("committed", checkpoint=str(number)),
+            Lineage: lambda stream, number: stream.append("committed", checkpoint=str(number), digest="d"),
             MetricStream: lambda stream, number: stream.append(Counters(number), {"x": "text " * 10}),
         }[kind]
         path = tmp_path / name

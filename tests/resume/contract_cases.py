@@ -267,7 +267,7 @@ REFUSED: dict[str, tuple[Change, list[Refused]]] = {
     "a plain attribute more": (
         fields(parts={"gain": 2.0}),
         [
-            Refused("net/gain", "nothing", "2.0"),
+            Refused("net/gain", "nothing", "2.0", is_acceptable=False),
             Refused("net/gain", "missing", "float", "structure", is_acceptable=False),
         ],
     ),

@@ -47,7 +47,8 @@ def test_settings_numbers_and_switches_complete_what_the_script_says():
     fresh = captured({("net", "rate"): 0.5}, net={"rate": 0.5, "w": Array(np.ones(2))}, count=3)
 
     assert terms().contract(fresh) == {
-        "algorithm": {"lr": 0.1, "net/rate": 0.5},
+        "algorithm": {"lr": 0.1},
+        "module settings": {"net/rate": 0.5},
         "horizon": {},
         "numerics": {"jax_enable_x64": False},
         "start": {"net/rate": 0.5, "net/w": 1.0, "count": 3},
@@ -60,7 +61,7 @@ def test_a_free_setting_is_operational():
     contract = terms(free=("net/created",)).contract(fresh)
 
     assert contract["operational"] == {"net/created": 1.0}
-    assert contract["algorithm"] == {"lr": 0.1, "net/rate": 0.5}
+    assert contract["module settings"] == {"net/rate": 0.5}
 
 
 @pytest.mark.parametrize(

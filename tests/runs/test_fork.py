@@ -368,3 +368,12 @@ def test_the_metrics_of_a_parent_that_lost_them_are_not_made_up(parent: Path, nu
         "metrics.jsonl: has 0 bytes that are not the "
         f"{manifest(tmp_path / 'child', 60).metrics['offset']} which the checkpoint counted"  # type: ignore[index]
     ]
+
+
+def test_a_place_below_a_file_is_refused(parent: Path, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(UsageError) as caught:
+        fork(parent, 15, tmp_path / "file" / "x")
+
+    assert str(caught.value) == f"{tmp_path / 'file' / 'x'}: a folder above it is a file; choose another place."

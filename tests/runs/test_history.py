@@ -11,6 +11,7 @@ import pytest
 
 import perdure
 from perdure.checkpoint.opening import read_manifest
+from perdure.format import canonical
 from perdure.runs import committer as committer_module
 from perdure.runs.directory import RunDirectory, newest_first
 from perdure.runs.lineage import read_lineage
@@ -174,9 +175,45 @@ def test_an_edited_line_is_said_and_does_not_stop_the_run(tmp_path: Path):
 
     assert run.resumed
     assert run.notices == [
-        "lineage.jsonl:2: does not follow from the line before it. The checkpoints do not depend on it; acceptances in "
-        "it do not count."
+        "lineage.jsonl:1: its digest does not match its text. The checkpoints do not depend on it; acceptances in it "
+        "do not count."
     ]
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["missing", "empty"])
+def test_a_lost_lineage_is_said_and_does_not_stop_the_run(tmp_path: Path, lose: Any):
+    opened(tmp_path / "x").close()
+    lose(tmp_path / "x" / "lineage.jsonl")
+
+    run = opened(tmp_path / "x")
+    run.close()
+
+    assert run.resumed
+    assert run.notices == [
+        "lineage.jsonl is missing or empty. The checkpoints do not depend on it; acceptances in it do not count."
+    ]
+
+
+@pytest.mark.parametrize(
+    "edit", [{"reason": "another"}, {"launch": "x"}, {"digest": None}, {"accepted": None}, {"event": None}], ids=str
+)
+def test_an_edited_last_line_is_said_at_every_later_resume(tmp_path: Path, edit: dict[str, Any]):
+    """A process that was killed right after it had gone on: nothing follows its line yet."""
+    opened(tmp_path / "x").close()
+    opened(tmp_path / "x").close()
+    lineage = tmp_path / "x" / "lineage.jsonl"
+    lines = lineage.read_bytes().splitlines(keepends=True)[:-1]
+    event = {name: value for name, value in {**json.loads(lines[-1]), **edit}.items() if value is not None}
+    lineage.write_bytes(b"".join(lines[:-1]) + canonical.encode(event))
+
+    for _ in range(2):
+        run = opened(tmp_path / "x")
+        run.close()
+        assert run.resumed
+        assert run.notices == [
+            f"lineage.jsonl:{len(lines)}: its digest does not match its text. The checkpoints do not depend on it; "
+            "acceptances in it do not count."
+        ]
 
 
 def test_a_damaged_lineage_without_checkpoints_begins_no_run(tmp_path: Path):
@@ -187,7 +224,7 @@ def test_a_damaged_lineage_without_checkpoints_begins_no_run(tmp_path: Path):
     shutil.rmtree(tmp_path / "x" / "checkpoints")
     before = lineage.read_bytes()
 
-    with pytest.raises(perdure.NoCheckpointError, match=r"there is no checkpoint, and lineage\.jsonl:2: does not"):
+    with pytest.raises(perdure.NoCheckpointError, match=r"there is no checkpoint, and lineage\.jsonl:1: its digest"):
         opened(tmp_path / "x")
 
     assert lineage.read_bytes() == before

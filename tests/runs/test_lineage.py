@@ -1,12 +1,15 @@
 """The lineage: append-only, chained, a torn last line cut, an edit named."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perdure.errors import DamagedError
+from perdure.format import canonical
 from perdure.format.digests import digest_of
-from perdure.runs.lineage import Lineage, read_lineage
+from perdure.runs.lineage import OWN, Lineage, read_lineage
 
 
 @pytest.fixture
@@ -17,8 +20,32 @@ def path(tmp_path: Path) -> Path:
 def written(path: Path, *events: str) -> list[bytes]:
     lineage = Lineage(path)
     for number, event in enumerate(events):
-        lineage.append(event, durable=number % 2 == 0, number=number)
+        lineage.append(event, durable=number % 2 == 0, number=number, **FACTS.get(event, {}))
     return path.read_bytes().splitlines(keepends=True)
+
+
+FACTS = {
+    "started": {"run_id": "0" * 32, "notices": []},
+    "committed": {"checkpoint": "step_0000000010", "digest": "d"},
+    "removed": {"checkpoints": ["step_0000000010"]},
+    "resumed": {
+        "checkpoint": "step_0000000010",
+        "digest": "d",
+        "env_steps": 10,
+        "trained_s": 1.0,
+        "stepped_back": {},
+        "accepted": [{"text": "algorithm.lr=1:2"}],
+        "amended_leaves": [],
+        "reason": None,
+        "arithmetic": {},
+        "total": None,
+        "old_total": None,
+        "launch": None,
+        "notices": [],
+    },
+    "stopped": {"trained_s": 1.0, "why": "closed"},
+    "finished": {"trained_s": 1.0, "checkpoint": "step_0000000010"},
+}
 
 
 def test_events_come_back_in_order_with_their_facts(path: Path):
@@ -75,14 +102,55 @@ def test_a_file_that_is_nothing_but_torn_begins_anew(path: Path):
     assert [event["event"] for event in read_lineage(path)] == ["a"]
 
 
-def test_an_edited_line_is_found_and_the_first_that_does_not_follow_named(path: Path):
+@pytest.mark.parametrize("at", range(4))
+def test_an_edited_line_is_named_also_if_it_is_the_last(path: Path, at: int):
     lines = written(path, "a", "b", "c", "d")
-    path.write_bytes(lines[0] + lines[1].replace(b'"number":1', b'"number":7') + lines[2] + lines[3])
+    lines[at] = lines[at].replace(b'"number":', b'"number":7')
+    path.write_bytes(b"".join(lines))
 
     with pytest.raises(DamagedError) as caught:
         read_lineage(path)
 
-    assert str(caught.value) == "lineage.jsonl:3: does not follow from the line before it"
+    assert str(caught.value) == f"lineage.jsonl:{at + 1}: its digest does not match its text"
+
+
+def signed(event: dict[str, Any]) -> bytes:
+    """The line of an event whose digest somebody made anew."""
+    document = {name: value for name, value in event.items() if name != OWN}
+    return canonical.encode({**document, OWN: digest_of(canonical.encode(document))})
+
+
+def test_a_line_that_was_written_anew_does_not_lead_to_the_next(path: Path):
+    lines = written(path, "a", "b", "c")
+    path.write_bytes(lines[0] + signed({**json.loads(lines[1]), "number": 7}) + lines[2])
+
+    with pytest.raises(DamagedError, match=r"^lineage\.jsonl:3: does not follow from the line before it$"):
+        read_lineage(path)
+
+
+@pytest.mark.parametrize(("event", "field"), [(event, field) for event in FACTS for field in ("at", *FACTS[event])])
+def test_a_field_that_is_missing_or_of_another_kind_is_named(path: Path, event: str, field: str):
+    [line] = written(path, event)
+    whole = json.loads(line)
+
+    path.write_bytes(signed({name: value for name, value in whole.items() if name != field}))
+    with pytest.raises(DamagedError, match=rf"^lineage\.jsonl:1: a field is missing: {field}$"):
+        read_lineage(path)
+    path.write_bytes(signed({**whole, field: True}))
+    with pytest.raises(DamagedError, match=rf"^lineage\.jsonl:1: field {field} is a bool$"):
+        read_lineage(path)
+
+
+def test_what_is_no_event_at_all_is_named(path: Path):
+    [line] = written(path, "resumed")
+    whole = json.loads(line)
+
+    path.write_bytes(signed({name: value for name, value in whole.items() if name != "event"}))
+    with pytest.raises(DamagedError, match=r"^lineage\.jsonl:1: a field is missing: event$"):
+        read_lineage(path)
+    path.write_bytes(signed({**whole, "accepted": ["x"]}))
+    with pytest.raises(DamagedError, match=r"^lineage\.jsonl:1: an acceptance without a text$"):
+        read_lineage(path)
 
 
 @pytest.mark.parametrize(

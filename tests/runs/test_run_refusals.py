@@ -179,3 +179,25 @@ def test_an_object_whose_load_fails_gives_everything_back_and_the_run_stays(tmp_
     assert learner.weights.tolist() == [0, 0]
     assert rng.bit_generator.state == np.random.default_rng(5).bit_generator.state
     assert contents(tmp_path / "x") == before
+
+
+@pytest.mark.parametrize("name", ["schedules", "numerics"])
+@pytest.mark.parametrize("value", [np.array([1, 2]), ["keep"], "other", 0])
+def test_a_choice_is_one_of_those_there_are(tmp_path: Path, name: str, value: Any):
+    with pytest.raises(UsageError) as caught:
+        Run(tmp_path / "x", **{name: value})
+
+    assert str(caught.value).startswith(f"{name}={value!r}: one of ")
+
+
+def test_integers_of_any_length_are_compared_and_accepted(tmp_path: Path):
+    with Run(tmp_path / "x", config={"a": 10**5000}) as run:
+        run.restore(x=0)
+
+    with pytest.raises(ContractError) as caught:
+        Run(tmp_path / "x", config={"a": 10**5000 + 1}).restore(x=0)
+    [finding] = caught.value.findings
+    with Run(tmp_path / "x", config={"a": 10**5000 + 1}, accept=[str(finding.acceptance)]) as run:
+        run.restore(x=0)
+
+    assert finding.key == "algorithm.a"

@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.walk import Walk
+from perdure.contract.facts import facts_of
 from perdure.contract.naming import name_of
 from perdure.errors import CaptureError, Finding
 from perdure.tree.diff import summary
@@ -271,8 +272,9 @@ class Partial(Container):
     id = "partial"
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """The bound arguments' trees."""
-        walk.fact(f"partial of {name_of(obj.func)}")
+        """The bound arguments' trees; what the function's own closure binds are facts."""
+        for below, text in facts_of(obj.func):
+            walk.fact(text if below else f"partial of {text}", *(("function", *below) if below else ()))
         return {"args": walk.capture(obj.args, "args"), "keywords": walk.capture(dict(obj.keywords), "keywords")}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:

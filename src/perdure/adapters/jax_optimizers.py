@@ -12,7 +12,7 @@ import numpy as np
 from perdure.adapters.containers import NamedTuple
 from perdure.adapters.facts import Fact
 from perdure.adapters.walk import Walk
-from perdure.contract.facts import TRACE, facts_of, traced
+from perdure.contract.facts import TRACE, facts_in, traced
 from perdure.contract.naming import name_of
 from perdure.format.digests import Digest
 from perdure.tree.leaves import Tree
@@ -41,12 +41,12 @@ class MultiSteps(Fact):
     id = "optax-multi-steps"
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """The class, what the wrapped functions bind, and the trace."""
+        """The class, its attributes, what the wrapped functions bind, and the trace."""
         walk.fact(name_of(type(obj)))
         walk.fact(_traced(obj.gradient_transformation()), TRACE)
         for name, part in vars(obj).items():
-            for at, function in enumerate(part if isinstance(part, tuple) else (part,)):
-                for below, text in facts_of(function) if callable(function) else ():
+            for at, each in enumerate(part if isinstance(part, tuple) else (part,)):
+                for below, text in facts_in(each):
                     walk.fact(text, name, at, *below)
 
 

@@ -7,6 +7,7 @@ import jax
 
 from perdure.adapters.containers import Children, Container
 from perdure.adapters.walk import Walk
+from perdure.contract.facts import facts_in
 from perdure.contract.naming import name_of
 from perdure.errors import Finding
 from perdure.tree.leaves import PLAIN_TYPES, Tree
@@ -20,7 +21,10 @@ class Pytree(Container):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """A dict of the children's trees; class and static data are a fact."""
-        walk.fact(f"{name_of(type(obj))} {_static_data(obj)}".rstrip())
+        static = _static_data(obj)
+        walk.fact(f"{name_of(type(obj))} {_plain_text(static)}".rstrip())
+        for below, text in facts_in(static):
+            walk.fact(text, "static data", *below)
         return {step: walk.capture(child, step) for step, child in _children_of(obj).items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -45,10 +49,10 @@ def _children_of(obj: Any) -> Children:
     return dict(zip(steps, (child for _, child in with_paths), strict=True))
 
 
-def _static_data(obj: Any) -> str:
-    """The plain part of what the class keeps beside its children, which a resume must find unchanged."""
+def _static_data(obj: Any) -> Any:
+    """What the class keeps beside its children, which a resume must find unchanged."""
     flat = jax.tree_util.default_registry.flatten_one_level(obj)
-    return _plain_text(flat[1]) if flat is not None else ""
+    return flat[1] if flat is not None else None
 
 
 def _plain_text(data: Any) -> str:

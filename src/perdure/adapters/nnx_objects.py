@@ -1,15 +1,18 @@
 """Flax NNX: modules, optimizers, variables and states, restored in place."""
 
+from functools import lru_cache
 from typing import Any
 
 import jax
+from flax import nnx
 
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
 from perdure.adapters.walk import Walk
+from perdure.contract.facts import facts_in
 from perdure.contract.naming import name_of
 from perdure.errors import Finding
-from perdure.tree.leaves import Tree
+from perdure.tree.leaves import PLAIN_TYPES, Tree
 from perdure.tree.paths import Step
 
 _BOOKKEEPING = frozenset({"_pytree__state", "_pytree__nodes"})
@@ -23,8 +26,11 @@ class Variable(Container):
     has_identity = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """The value's tree; the class is a fact, for it decides what is trained."""
+        """The value's tree; the class is a fact, for it decides what is trained, and so is metadata of the user's."""
         walk.fact(name_of(type(obj)))
+        for name, value in obj.get_metadata().items():
+            for below, text in facts_in(value) if name not in _metadata_of_flax() else ():
+                walk.fact(text, name, *below)
         return walk.capture_inner(obj.get_value())
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -35,6 +41,12 @@ class Variable(Container):
         """Sets the value."""
         obj.set_value(walk.restore_inner(obj.get_value(), tree))
         return obj
+
+
+@lru_cache(maxsize=1)
+def _metadata_of_flax() -> frozenset[str]:
+    """What Flax keeps with every variable, by its version; how arrays are laid out over devices is no part of a run."""
+    return frozenset(nnx.Variable(0).get_metadata()) | {"tag", "sharding", "sharding_names", "out_sharding", "mesh"}
 
 
 class Node(Container):
@@ -50,8 +62,12 @@ class Node(Container):
     holds_settings = True
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """A dict of the attributes' trees; the class is a fact, plain attributes are settings."""
+        """A dict of the attributes' trees; the class and its plain attributes are facts, those of `obj` settings."""
         walk.fact(name_of(type(obj)))
+        own = vars(obj)
+        for name in _plain_names(type(obj)):
+            if name not in own:
+                walk.fact(repr(getattr(obj, name)), name)
         return {name: walk.capture(child, name) for name, child in _attributes(obj).items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -66,6 +82,15 @@ class Node(Container):
                 # Not setattr: the attribute's kind (data or static) has been decided and stays.
                 object.__setattr__(obj, str(step), value)
         return obj
+
+
+@lru_cache(maxsize=1024)
+def _plain_names(kind: type) -> tuple[str, ...]:
+    """Plain values that a class of the user's has for all its modules: `class Net(nnx.Module): scale = 0.1`."""
+    found: dict[str, Any] = {}
+    for cls in reversed(kind.__mro__):  # a class may put a property in the place of another's value
+        found |= vars(cls) if cls.__module__.partition(".")[0] not in ("flax", "builtins") else {}
+    return tuple(sorted(name for name, value in found.items() if type(value) in PLAIN_TYPES and name[0] != "_"))
 
 
 def _attributes(obj: Any) -> Children:

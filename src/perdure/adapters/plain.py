@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.adapters.adapter import ExactAdapter
 from perdure.adapters.walk import Walk
+from perdure.contract.naming import name_of
 from perdure.errors import Finding
 from perdure.tree.diff import summary
 from perdure.tree.leaves import Array, Tree
@@ -43,7 +44,8 @@ class Enum(ExactAdapter):
     id = "enum"
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """The member's name; a combination of flags has none that tells it."""
+        """The member's name; a combination of flags has none that tells it. The class is a fact."""
+        walk.fact(name_of(type(obj)), "class")
         return _tree_of(obj)
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:

@@ -11,15 +11,14 @@ from typing import Any
 
 from perdure.adapters.adapter import Adapter
 from perdure.adapters.resolve import WITHOUT_TARGET, Resolver, load_function
+from perdure.adapters.settings import setting_of
+from perdure.contract.text import Plain
 from perdure.errors import CaptureError, Finding
 from perdure.tree.leaves import Alias, Array, Tree, children
 from perdure.tree.paths import Path, Step, format_path
 from perdure.tree.snapshot import CLASSES
 
 Object = Any
-
-SETTING_TYPES = (type(None), bool, int, float, str)
-"""Kinds of plain leaves that a contract compares."""
 
 PLAIN_ADAPTERS = frozenset({"plain", "dict", "list", "tuple", "numpy-array", "numpy-scalar"})
 """What these make can be rebuilt without a target, if it holds nothing else."""
@@ -46,7 +45,7 @@ class Walk:
         self._speakers: list[tuple[Path, Object]] = []
         self.facts: dict[Path, str] = {}
         """Functions, classes and dtypes met by `capture`, by path."""
-        self.settings: dict[Path, str | float | None] = {}
+        self.settings: dict[Path, Plain] = {}
         """Plain values met by `capture` that were chosen when objects were built: a fresh start must hold the same."""
         self.values: set[Step] = set()
         """Components in which `capture` met a value, which the caller must hand in again."""
@@ -168,21 +167,25 @@ class Walk:
         self._note(obj, adapter)
         tree = self._within(obj, adapter, lambda: adapter.capture(obj, self))
         if self._notes_settings and adapter.kind == "value":
-            self._note_setting(tree)
+            for setting in setting_of(tree):  # however deep it is
+                self.settings[self.path] = setting
         return tree
-
-    def _note_setting(self, tree: Tree) -> None:
-        """A plain value in a module's attribute, however deep, was chosen when it was built (a dropout rate)."""
-        value: Any = tree.value.item() if isinstance(tree, Array) and tree.scalar else tree
-        if type(value) in SETTING_TYPES:
-            self.settings[self.path] = value
 
     def _alias(self, obj: Object, adapter: Adapter) -> Alias:
         first, _ = self._places[id(obj)]
         if id(obj) in self._open and adapter.kind != "live":
             raise CaptureError(f"{format_path(self.path)}: a {type(obj).__name__} that contains itself.")
         self._note(obj, adapter)
+        if self._notes_settings and adapter.kind != "live":
+            self._note_settings_of(obj, first)
         return Alias(first)
+
+    def _note_settings_of(self, obj: Object, path: Path) -> None:
+        """A module's attribute that is a component too: its settings, where it was met first."""
+        again = Walk(self._resolver)
+        again._path, again._notes_settings = list(path[:-1]), True
+        again.capture(obj, path[-1])
+        self.settings |= again.settings
 
     def _note(self, obj: Object, adapter: Adapter) -> None:
         if adapter.kind == "value" and not self.inside_live:

@@ -27,6 +27,8 @@ class Amended:
     """Paths of the leaves that now hold what the fresh start holds."""
     unlike: tuple[str, ...]
     """Paths of numbers that start with another value than in the run and were left as the checkpoint has them."""
+    missed: tuple[str, ...] = ()
+    """Accepted paths at which the checkpoint holds no such leaf, so that the new value has no place there."""
 
 
 def start_numbers(snapshot: Snapshot) -> dict[str, Number]:
@@ -62,7 +64,8 @@ def amend(snapshot: Snapshot, fresh: Snapshot, accepted: Sequence[Accepted], sta
     amended = _with_leaves(snapshot, {path: new_leaves[path] for path in held})
     starts_otherwise = [path for path, (_, number) in numbers.items() if _is_other(start.get(path, number), number)]
     unlike = [path for path in starts_otherwise if path not in held]
-    return Amended(amended, tuple(sorted(held)), tuple(sorted(unlike)))
+    missed = sorted(keys & new_leaves.keys() - held)
+    return Amended(amended, tuple(sorted(held)), tuple(sorted(unlike)), tuple(missed))
 
 
 def _numbers(snapshot: Snapshot) -> list[tuple[Path, Tree, Number]]:

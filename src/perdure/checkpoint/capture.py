@@ -7,6 +7,7 @@ from typing import Any
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.contract.facts import formatted
+from perdure.contract.text import Plain
 from perdure.errors import CaptureError, UsageError
 from perdure.tree.leaves import Tree
 from perdure.tree.paths import Path
@@ -35,7 +36,7 @@ class Captured:
     """Names of the components that are values, so that the caller must hand them in again."""
     lives: frozenset[str]
     """Names of the components that hold a live object, so that a restore changes them in place."""
-    settings: Mapping[Path, str | float | None] = field(default_factory=dict)
+    settings: Mapping[Path, Plain] = field(default_factory=dict)
     """Plain values that were chosen when modules were built (a dropout rate), by path."""
 
 

@@ -46,6 +46,14 @@ class Conditions:
     """The targets' state, if it was captured already."""
 
 
+_MISSED = (
+    "nothing there",
+    "an accepted value",
+    "It has no place in the checkpoint: leave this acceptance out and build the part as the run did.",
+)
+"""What is said where an accepted value cannot be put into the state."""
+
+
 def restore(
     snapshot: Snapshot,
     targets: Mapping[str, Any],
@@ -82,6 +90,8 @@ def restore(
     if settled.remaining:
         raise ContractError(place, settled.remaining)
     amended = amend(snapshot, before, settled.accepted, conditions.start) if settled.accepted else None
+    if amended and amended.missed:
+        raise ContractError(place, [Finding(path, *_MISSED) for path in amended.missed])
     wanted = amended.snapshot if amended else snapshot
     expected = component_digests(wanted) if digests is None or amended else digests
     try:

@@ -12,7 +12,7 @@ from perdure.runs.lineage import read_lineage
 from perdure.runs.record import read_record
 from perdure.runs.story import hours, story
 
-NOTE = "Times are UTC. Each line of the lineage bears the digest of the line before it: an edited one is named."
+NOTE = "Times are UTC. Each line of the lineage bears its digest and that of the line before: an edited one is named."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

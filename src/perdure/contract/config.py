@@ -2,11 +2,9 @@
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,12 @@ import numpy as np
 from perdure.contract.declared import EnvironmentVariable, File
 from perdure.contract.facts import facts_of
 from perdure.contract.naming import full_name_of
+from perdure.contract.parts import IncomparableError, kind_of, parts_of
 from perdure.contract.sections import OPERATIONAL, RESERVED
+from perdure.contract.text import Plain, plain, text_of
 from perdure.errors import UsageError
 from perdure.format.digests import digest_of
 
-Plain = None | bool | int | float | str
 Section = dict[str, Plain]
 Contract = dict[str, Section]
 """Section name -> key -> value. Keys are dotted: `ppo.learning_rate`."""
@@ -41,18 +40,18 @@ def contract_of(
         own: sections of the user's own (`contract=`), each a configuration in itself.
 
     Returns:
-        Sections `algorithm`, `horizon`, `seed` (keys whose last part is `seed`), `operational` (free), and own ones.
+        Sections `algorithm`, `horizon`, `seed` (keys whose last part is `seed`, however it is capitalised),
+        `operational` (free), and own ones.
 
     Raises:
         UsageError: a value that cannot be compared later, a `horizon` that is no key, a section that cannot be one.
     """
-    if isinstance(free, str):
-        raise UsageError(f"free={free!r}: a list of patterns, such as [{free!r}].")
+    _check_free(free)
     contract = _of_config(config, horizon, free)
     for section, keys in _sections(own).items():
-        for key, value in flatten(keys):
+        for key, value in flatten(keys, f"contract[{section!r}]"):
             name = OPERATIONAL if is_free(key, free) else section
-            if key.split(".")[-1] == "seed":  # wherever it stands
+            if _is_seed(key):  # wherever it stands
                 name, key = "seed", f"{section}.{key}"
             if key in contract.setdefault(name, {}):
                 raise UsageError(f"contract[{section!r}]: config= has the key {key!r} too; rename one.")
@@ -69,9 +68,19 @@ def _sections(own: Any) -> Mapping[str, Any]:
         if not isinstance(section, str) or section in RESERVED or not section.isidentifier():
             taken = ", ".join(sorted(RESERVED))
             raise UsageError(f"contract[{section!r}]: a section's name is an identifier, and none of {taken}.")
-        if not isinstance(keys, Mapping) and not dataclasses.is_dataclass(keys):
-            raise UsageError(f"contract[{section!r}]={keys!r}: a mapping or dataclass of keys and values.")
+        if not isinstance(keys, Mapping) and not (dataclasses.is_dataclass(keys) and not isinstance(keys, type)):
+            raise UsageError(f"contract[{section!r}]={keys!r}: a mapping or a dataclass's instance.")
     return own
+
+
+def _check_free(free: Any) -> None:
+    if isinstance(free, str) or not isinstance(free, Collection) or not all(isinstance(each, str) for each in free):
+        example = [free] if isinstance(free, str) else ["track", "wandb_*"]
+        raise UsageError(f"free={free!r}: a list of patterns, such as {example}.")
+
+
+def _is_seed(key: str) -> bool:
+    return key.split(".")[-1].lower() == "seed"
 
 
 def is_free(key: str, free: Sequence[str]) -> bool:
@@ -95,32 +104,47 @@ def _of_config(config: Any, horizon: str | None, free: Sequence[str]) -> Contrac
 
 
 def _section(key: str, horizon: str | None, free: Sequence[str]) -> str:
-    if key.split(".")[-1] == "seed":  # before `free`: a seed is never free
+    if _is_seed(key):  # before `free`: a seed is never free
         return "seed"
     if is_free(key, free):
         return OPERATIONAL
     return "horizon" if key == horizon else "algorithm"
 
 
-def flatten(config: Any, prefix: str = "") -> Iterator[tuple[str, Plain]]:
+def flatten(config: Any, argument: str = "config") -> Iterator[tuple[str, Plain]]:
     """The configuration's dotted keys and plain values, in order.
+
+    Args:
+        config: the configuration, or a section of the user's own.
+        argument: what it is called in messages.
 
     Raises:
         UsageError: it contains itself, or something that cannot be compared at a resume.
     """
+    is_class = isinstance(config, type) and dataclasses.is_dataclass(config)
+    if is_class or _is_one_value(config):
+        problem = "a dataclass itself, not an instance of it" if is_class else "one value, without a name"
+        raise UsageError(f"{argument}={config!r}: {problem}; give a mapping, a dataclass's instance or an object.")
     try:
-        yield from _flatten(config, prefix)
+        yield from _flatten(config, "")
     except RecursionError as error:
-        raise UsageError(f"config {prefix or '(whole)'}: it contains itself, or is nested too deeply.") from error
+        raise UsageError(f"{argument} (whole): it contains itself, or is nested too deeply.") from error
+    except IncomparableError as error:
+        raise UsageError(f"{argument} {error}") from error
+
+
+def _is_one_value(config: Any) -> bool:
+    is_array = hasattr(config, "dtype") and hasattr(config, "shape") and not isinstance(config, type)
+    return is_array or isinstance(config, bool | int | float | complex | str | bytes | enum.Enum | PurePath)
 
 
 def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
     if config is None and not prefix:
         return
     if isinstance(config, enum.Enum):
-        yield prefix, f"{type(config).__name__}.{config.name}"
+        yield prefix, _member(config)
     elif config is None or isinstance(config, bool | int | float | str):
-        yield prefix, _plain(config)
+        yield prefix, plain(config)
     elif isinstance(config, File | EnvironmentVariable):
         yield prefix or "value", config.fact()
     elif isinstance(config, PurePath):
@@ -136,12 +160,21 @@ def _flatten(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
         yield from _flatten_parts(config, prefix)
 
 
+def _member(member: enum.Enum) -> str:
+    """A member's name, and the value that the name stands for, if that is a plain one: one choice, one key."""
+    is_plain = member.value is None or isinstance(member.value, bool | int | float | str)
+    value = f" = {text_of(plain(member.value))}" if is_plain else ""
+    return f"{type(member).__name__}.{member.name}{value}"
+
+
 def _flatten_array(array: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
     """NumPy's and JAX's arrays: element by element, or by digest where they are long."""
     value = np.asarray(array)
     if value.dtype.kind not in "biufU":
-        raise UsageError(f"config {prefix or '(whole)'}: an array of {value.dtype} cannot be compared at a resume.")
-    if value.size <= MOST_ELEMENTS:
+        raise IncomparableError(f"{prefix or _WHOLE}: an array of {value.dtype} cannot be compared at a resume.")
+    if value.size == 0:
+        yield prefix, f"empty array {list(value.shape)}"
+    elif value.size <= MOST_ELEMENTS:
         yield from _flatten(value.tolist(), prefix)
     else:
         yield prefix, f"{value.dtype}{list(value.shape)},{digest_of(np.ascontiguousarray(value).data)}"
@@ -149,56 +182,20 @@ def _flatten_array(array: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
 
 def _number(value: Any, prefix: str) -> Plain:
     try:
-        return _plain(value.item())
-    except (NotImplementedError, StopIteration) as error:  # a typed key; a complex number
-        raise UsageError(f"config {prefix}: a {type(value).__name__} cannot be compared at a resume.") from error
+        return plain(value.item())
+    except (NotImplementedError, TypeError) as error:  # a typed key; a complex number
+        problem = f"a {type(value).__name__} cannot be compared at a resume."
+        raise IncomparableError(f"{prefix or _WHOLE}: {problem}") from error
 
 
-def _plain(value: Any) -> Plain:
-    """Subclasses (a YAML reader's numbers, say) by the value that they are."""
-    if value is None:
-        return None
-    return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
+_WHOLE = "(whole)"
 
 
 def _flatten_parts(config: Any, prefix: str) -> Iterator[tuple[str, Plain]]:
-    parts = _parts(config, prefix)
-    if dataclasses.is_dataclass(config) and prefix:
-        yield prefix, type(config).__qualname__
+    parts, kind = parts_of(config, prefix or _WHOLE), kind_of(config)
+    if kind is not None and prefix:
+        yield prefix, kind
     elif not parts and prefix:
         yield prefix, f"empty {type(config).__name__}"
     for key, value in parts.items():
         yield from _flatten(value, f"{prefix}.{key}" if prefix else str(key))
-
-
-def _parts(config: Any, prefix: str) -> Mapping[Any, Any]:
-    if dataclasses.is_dataclass(config):
-        return {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    if isinstance(config, Mapping):
-        return config
-    if isinstance(config, list | tuple):
-        return dict(enumerate(config))
-    if isinstance(config, partial):
-        return {"function": config.func, "args": config.args, "keywords": config.keywords}
-    if hasattr(config, "__dict__"):
-        return _attributes(config)
-    raise UsageError(f"config {prefix or '(whole)'}: a {type(config).__name__} cannot be compared at a resume.")
-
-
-def _attributes(config: Any) -> Mapping[Any, Any]:
-    """Attributes of an object or of a class; those of its classes too: `class Config: learning_rate = 3e-4`."""
-    classes = config.__mro__ if isinstance(config, type) else type(config).__mro__
-    own = {} if isinstance(config, type) else vars(config)
-    found = {}
-    for cls in reversed(classes):
-        if cls is not object:
-            found |= {name: value for name, value in vars(cls).items() if not _is_machinery(name, value, cls)}
-    return {**found, **own}
-
-
-def _is_machinery(name: str, value: Any, cls: type) -> bool:
-    """Whether an entry of a class is its own method, descriptor or inner class; functions from elsewhere are values."""
-    is_function = isinstance(value, type | FunctionType | BuiltinFunctionType) or hasattr(value, "__wrapped__")
-    if is_function and not isinstance(value, classmethod | staticmethod):
-        return name.startswith("__") or getattr(value, "__qualname__", "").startswith(f"{cls.__qualname__}.")
-    return name.startswith("__") or callable(value) or hasattr(value, "__get__")

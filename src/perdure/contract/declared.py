@@ -4,6 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perdure.errors import UsageError
 from perdure.format.digests import Digest
@@ -33,8 +34,9 @@ class File:
         Raises:
             UsageError: there is nothing at the path, or it cannot be read.
         """
-        path = Path(self.path).expanduser()
+        _check_path(self.path)
         try:
+            path = Path(self.path).expanduser()
             if path.is_dir():
                 return _of_folder(path)
             digest = _digest_of(path)
@@ -42,7 +44,15 @@ class File:
             raise UsageError(
                 f"File({str(self.path)!r}): {error.strerror}. Give the path of a file or folder."
             ) from error
+        except (RuntimeError, ValueError) as error:  # a user's folder that is not known; a zero byte
+            problem = str(error).rstrip(".")
+            raise UsageError(f"File({self.path!r}): {problem}. Give the path of a file or folder.") from error
         return f"{digest.text()},{digest.length}bytes"
+
+
+def _check_path(path: Any) -> None:
+    if not isinstance(path, str | os.PathLike) or path == "":
+        raise UsageError(f"File({path!r}): no path. Give the path of a file or folder, as a text or a pathlib.Path.")
 
 
 def _of_folder(folder: Path) -> str:
@@ -102,6 +112,9 @@ class EnvironmentVariable:
         Raises:
             UsageError: its name says that it holds a secret, which must not be copied into a run.
         """
+        if not isinstance(self.name, str) or not self.name or set(self.name) & {"=", "\0"}:
+            problem = "no name of a variable. Give one as a text, such as EnvironmentVariable('JAVA_OPTS')."
+            raise UsageError(f"EnvironmentVariable({self.name!r}): {problem}")
         if _SECRET.search(self.name):
             message = (
                 f"EnvironmentVariable({self.name!r}): the name speaks of a secret, and values are written to disk."

@@ -2,14 +2,18 @@
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from argparse import Namespace
+from collections import deque
+from collections.abc import Iterator, Mapping, Set
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from perdure.contract.naming import name_of
+from perdure.contract.parts import slots_of
 from perdure.contract.sections import RULES
 from perdure.errors import Finding
 from perdure.format.digests import digest_of
@@ -33,6 +37,9 @@ _UNDER = " under "
 _NO_FACT = "no function"
 _ADVICE = "Build it with the function, class or dtype that the run used, or accept the change."
 _READABLE = (bool, int, float, complex, str, bytes)
+_NAMED = FunctionType | BuiltinFunctionType | ModuleType | type | np.dtype | np.ufunc
+_CONTAINERS = Mapping | list | tuple | deque
+_LIVE_PACKAGES = frozenset({"flax", "torch"})
 
 
 def facts_of(function: Any) -> Iterator[tuple[Path, str]]:
@@ -46,6 +53,11 @@ def facts_of(function: Any) -> Iterator[tuple[Path, str]]:
         yield from _bound(function, (), seen)
     elif not isinstance(function, type):
         yield from ((path, text) for path, text in _object(function, (), seen) if path)
+
+
+def facts_in(value: Any) -> Iterator[tuple[Path, str]]:
+    """Everything readable that a value holds, itself at the empty path."""
+    return _value(value, (), set())
 
 
 def _bound(function: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
@@ -63,18 +75,33 @@ def _bound(function: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, st
 
 def _value(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
     if type(value) in _READABLE:
-        text = repr(value)
-        is_long = len(text) > LONGEST_TEXT
-        yield path, f"{type(value).__name__} of {len(text)}, {digest_of(text.encode())}" if is_long else text
+        yield path, _short(repr(value), value)
     elif isinstance(value, enum.Enum):
         yield path, f"{type(value).__name__}.{value.name}"
+    elif isinstance(value, range | PurePath):
+        yield path, repr(value) if isinstance(value, range) else f"path {str(value)!r}"
+    elif isinstance(value, Set):
+        yield path, _short(f"{type(value).__name__} {{{', '.join(sorted(map(_element, value)))}}}", value)
     elif hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
         yield path, _array(value)
-    elif isinstance(value, FunctionType | BuiltinFunctionType | type):
+    elif isinstance(value, _NAMED):
         yield path, name_of(value)
         yield from _bound(value, path, seen)
     elif id(value) not in seen:
         yield from _object(value, path, seen)
+
+
+def _short(text: str, value: Any) -> str:
+    is_long = len(text) > LONGEST_TEXT
+    return f"{type(value).__name__} of {len(text)}, {digest_of(text.encode())}" if is_long else text
+
+
+def _element(value: Any) -> str:
+    """An element of a set, or a key: what is readable of it in one text."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_element, value))})"
+    facts = list(facts_in(value))
+    return facts[0][1] if [path for path, _ in facts] == [()] else repr(facts)
 
 
 def _array(value: Any) -> str:
@@ -91,7 +118,7 @@ def _array(value: Any) -> str:
 
 def _object(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
     """What a container, a partial, a method, a wrapped function or a dataclass holds; nothing of other objects."""
-    if isinstance(value, Mapping | list | tuple):
+    if isinstance(value, _CONTAINERS):
         seen.add(id(value))
         facts = list(_parts(value, path, seen))
         if len(facts) > MOST_PARTS:
@@ -105,20 +132,36 @@ def _object(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]
     elif isinstance(value, MethodType):
         seen.add(id(value))
         yield path, name_of(value)
-        yield from _parts(getattr(value.__self__, "__dict__", {}), (*path, "self"), seen)
+        yield from _parts(_attributes(value.__self__), (*path, "self"), seen)
     elif callable(value) and hasattr(value, "__wrapped__"):
         seen.add(id(value))
         yield from _value(getattr(value, "__wrapped__"), path, seen)  # noqa: B009 - no checker knows that it is there
-    elif dataclasses.is_dataclass(value):
+    elif isinstance(value, Namespace | SimpleNamespace):
+        seen.add(id(value))
+        yield from _parts(vars(value), path, seen)
+    elif dataclasses.is_dataclass(value) or _is_of_optax(value):
         seen.add(id(value))
         yield path, name_of(type(value))
-        yield from _parts(vars(value) if hasattr(value, "__dict__") else {}, path, seen)
+        yield from _parts(_attributes(value), path, seen)
+
+
+def _is_of_optax(value: Any) -> bool:
+    """A callable object of optax (`MultiSteps`): it keeps no state, all of it was chosen."""
+    return callable(value) and type(value).__module__.startswith("optax.")
+
+
+def _attributes(value: Any) -> Mapping[Any, Any]:
+    """What an object holds; nothing of one that is trained, whose attributes are state."""
+    if any(cls.__module__.partition(".")[0] in _LIVE_PACKAGES for cls in type(value).__mro__):
+        return {}
+    own = {**getattr(value, "__dict__", {}), **slots_of(value)}
+    return {**dict(enumerate(value)), **own} if isinstance(value, tuple) else own
 
 
 def _parts(value: Any, path: Path, seen: set[int]) -> Iterator[tuple[Path, str]]:
     for step, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-        if isinstance(step, str | int):
-            yield from _value(part, (*path, step), seen)
+        key = step if isinstance(step, str | int) else _element(step)
+        yield from _value(part, (*path, key), seen)
 
 
 def traced(digest: str, version: str) -> str:

@@ -69,7 +69,12 @@ def given_texts(accept: Accept) -> tuple[str, ...]:
     for key, pair in accept.items():
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise UsageError(f"accept[{key!r}]={pair!r}: a pair (old value, new value).")
-    return tuple(f"{key}={text_of(old)}:{text_of(new)}" for key, (old, new) in accept.items())
+    return tuple(f"{key}={_text_of(old)}:{_text_of(new)}" for key, (old, new) in accept.items())
+
+
+def _text_of(value: Any) -> str:
+    """NumPy's and JAX's numbers count as Python's, as they do in a configuration."""
+    return text_of(value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value)
 
 
 def _checked(text: str) -> str:
@@ -102,7 +107,7 @@ def settle(findings: Iterable[Finding], overrides: Overrides) -> Settled:
 
 def _with_leaders(findings: list[Finding]) -> list[Finding]:
     """Findings that are the change of another one, seen from elsewhere, say so."""
-    leaders = [_accepted(finding) for finding in findings if finding.change is not None and "/" not in finding.key]
+    leaders = [_accepted(finding) for finding in findings if finding.change and not _is_inside(finding.key)]
     told = []
     for finding in findings:
         pair = _implied(finding, leaders)
@@ -153,11 +158,24 @@ def _splits(change: str) -> list[tuple[str, str]]:
 
 def _implied(finding: Finding, accepted: Collection[Accepted]) -> Accepted | None:
     """What an acceptance of another key says about a finding inside of a component."""
-    if finding.change is None or "/" not in finding.key:
+    if finding.change is None or not _is_inside(finding.key):
         return None
     pair = _accepted(finding)
     leader = next((other for other in accepted if _is_same_name(pair, other) or _is_same_number(pair, other)), None)
     return replace(pair, implied_by=leader.key) if leader else None
+
+
+def _is_inside(key: str) -> bool:
+    """Whether a finding is of something inside of a component.
+
+    A path begins with the component's name, which has no dot; a key of the contract begins with its section and one.
+    """
+    component, slash, _ = key.partition("/")
+    return bool(slash) and "." not in component
+
+
+def _is_setting(finding: Finding) -> bool:
+    return _is_inside(finding.key) and finding.section == "algorithm"
 
 
 def _is_same_name(pair: Accepted, other: Accepted) -> bool:
@@ -185,7 +203,8 @@ def _mistake(text: str, findings: list[Finding]) -> Finding:
     if about is None:
         return Finding(f"--accept {text}", "", "", "No such difference: leave it out, or correct the key.", MISTAKEN)
     if about.change is None:
-        advice = f"Section {about.section} takes no acceptance. {about.advice}"
+        what = "A part that one side lacks" if _is_setting(about) else f"Section {about.section}"
+        advice = f"{what} takes no acceptance. {about.advice}"
         return Finding(f"--accept {text}", about.saved, about.found, advice, MISTAKEN)
     advice = f"The two values are others: write --accept {about.acceptance}, if that is what you want."
     return Finding(f"--accept {text}", about.saved, about.found, advice, MISTAKEN)

@@ -1,7 +1,10 @@
 """The sections of a contract, and what a difference in each does."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+SETTINGS = "module settings"
+"""Plain attributes of modules as a fresh start holds them, by path; findings count them among `algorithm`."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,11 @@ class Rule:
     """Whether a difference may be accepted, on record."""
     needs_both: bool = False
     """Whether a key counts only if both sides have it."""
+
+    @property
+    def on_one_side_only(self) -> "Rule":
+        """For parts of objects that only one side has: what is not there cannot be put there."""
+        return replace(self, advice="Build it with the same parts as the run did.", is_acceptable=False)
 
 
 _SAVED_VALUE = "Pass the saved value, accept the change, or start a new run with the new value."
@@ -63,4 +71,4 @@ RESERVED = frozenset({"horizon", "seed", "numerics", START})
 
 def rule_of(section: str) -> Rule:
     """The rule of a section."""
-    return RULES.get(section, OWN)
+    return RULES["algorithm"] if section == SETTINGS else RULES.get(section, OWN)

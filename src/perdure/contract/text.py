@@ -1,11 +1,18 @@
 """Plain values as the text of an acceptance (`KEY=OLD:NEW`), and back: typed, unabridged, one spelling a value."""
 
 import ast
+import math
 import re
 from typing import Any
 
+Plain = None | bool | int | float | complex | str | bytes
+"""What a contract holds."""
+
 ABSENT = "nothing"
 """Stands for a key that one side does not have; the word itself as a value is written in quotes."""
+
+LONGEST_DECIMAL_BITS = 14_000
+"""A longer integer is written in hexadecimal; Python refuses to write more than 4,300 decimal digits."""
 
 _BARE = re.compile(r"[\w./@+%,~-]+")
 """No colon: it stands between the two values of an acceptance."""
@@ -13,10 +20,26 @@ _BARE = re.compile(r"[\w./@+%,~-]+")
 
 def text_of(value: Any) -> str:
     """A plain value: text bare where it cannot be taken for anything else, everything else as Python writes it."""
+    if isinstance(value, int) and value.bit_length() > LONGEST_DECIMAL_BITS:
+        return hex(value)
     if not isinstance(value, str):
         return repr(value)
     is_bare = _BARE.fullmatch(value) and value != ABSENT and isinstance(literal(value), str)
     return value if is_bare else repr(value)
+
+
+def plain(value: Any) -> Plain:
+    """Subclasses (a YAML reader's numbers, NumPy's) by the value that they are.
+
+    Raises:
+        TypeError: it is none of a plain kind.
+    """
+    if value is None:
+        return None
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"a {type(value).__name__} is no plain value")
 
 
 def literal(text: str) -> Any:
@@ -36,5 +59,10 @@ def means(given: str, exact: str) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two plain values are equal with their types: 1, 1.0, "1" and True are four values; NaN equals NaN."""
-    return type(a) is type(b) and (a == b or (a != a and b != b))
+    """Whether two plain values are equal with their types: 1, 1.0, "1" and True are four values; NaN equals NaN.
+
+    0.0 and -0.0 are two values: one divided by them is infinite in either direction.
+    """
+    if type(a) is not type(b) or (isinstance(a, float) and math.copysign(1.0, a) != math.copysign(1.0, b)):
+        return a != a and b != b
+    return a == b or (a != a and b != b)

@@ -121,7 +121,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     Raises:
         UsageError: it is another value.
     """
-    if value not in choices:
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise UsageError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}.")
 
 

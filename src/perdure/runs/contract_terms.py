@@ -12,8 +12,8 @@ from perdure.contract.config import Contract, is_free
 from perdure.contract.facts import formatted
 from perdure.contract.horizon import PROGRESS, Progress, Schedules, compare_horizon, straight, total_of
 from perdure.contract.overrides import Overrides
-from perdure.contract.sections import OPERATIONAL, START
-from perdure.errors import Finding, UsageError
+from perdure.contract.sections import OPERATIONAL, SETTINGS, START
+from perdure.errors import Finding
 from perdure.format.manifest import Manifest
 
 Numerics = Literal["report", "strict"]
@@ -43,10 +43,7 @@ class ContractTerms:
         """
         contract: Contract = {section: dict(keys) for section, keys in self.declared.items()}
         for path, value in formatted(fresh.settings).items():
-            keys = contract.setdefault(OPERATIONAL if is_free(path, self.free) else "algorithm", {})
-            if path in keys:
-                raise UsageError(f"config: the key {path!r} is the path of a module's attribute too; rename one.")
-            keys[path] = value
+            contract.setdefault(OPERATIONAL if is_free(path, self.free) else SETTINGS, {})[path] = value
         contract["numerics"] = dict(switches())
         contract[START] = dict(start_numbers(fresh.snapshot))
         total = total_of(contract.get("horizon", {}))

@@ -44,7 +44,7 @@ def fork(run: str | os.PathLike[str], env_steps: int, to: str | os.PathLike[str]
         NoRunError: there is no run at `run`.
         NoCheckpointError: the run has no such checkpoint.
         DamagedError: the checkpoint is not what was written.
-        UsageError: there is something at `to` already.
+        UsageError: there is something at `to` already, or no folder can be made there.
     """
     source, target = open_directory(run), open_directory(to)
     record = read_record(source.record)
@@ -53,7 +53,10 @@ def fork(run: str | os.PathLike[str], env_steps: int, to: str | os.PathLike[str]
     if target.path.resolve().is_relative_to(source.path.resolve()):
         raise UsageError(f"{target.path}: inside of the run that is forked; choose a place beside it.")
     manifest, digest = _manifest(source, record, env_steps)
-    target.path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError(f"{target.path}: a folder above it is a file; choose another place.") from error
     staging = RunDirectory(target.path.parent / f".fork.{secrets.token_hex(8)}")
     staging.path.mkdir()
     try:

@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from perdure.errors import DamagedError
@@ -10,9 +11,40 @@ from perdure.format import canonical
 from perdure.format.digests import digest_of
 from perdure.runs.directory import append_whole
 
+OWN = "line"
+"""The field with the digest of the line itself without this field; `previous` has that of the whole line before."""
+
+_RESUMED = {
+    "accepted": list,
+    "amended_leaves": list,
+    "arithmetic": dict,
+    "checkpoint": str,
+    "digest": str,
+    "env_steps": int,
+    "launch": dict | None,
+    "notices": list,
+    "old_total": int | None,
+    "reason": str | None,
+    "stepped_back": dict,
+    "total": int | None,
+    "trained_s": int | float,
+}
+
+_FIELDS = MappingProxyType(
+    {
+        "started": {"run_id": str, "notices": list},
+        "committed": {"checkpoint": str, "digest": str},
+        "removed": {"checkpoints": list},
+        "resumed": _RESUMED,
+        "stopped": {"trained_s": int | float, "why": str},
+        "finished": {"trained_s": int | float, "checkpoint": str},
+    }
+)
+"""Event -> what it must hold; other events are not looked into."""
+
 
 class Lineage:
-    """Appends events; each line holds the digest of the line before it, so that an edit shows."""
+    """Appends events; each line holds its own digest and that of the line before it, so that an edit shows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,7 +72,8 @@ class Lineage:
             facts: plain JSON values.
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = canonical.encode({"at": at, "event": event, "previous": self._previous, **facts})
+        document = {"at": at, "event": event, "previous": self._previous, **facts}
+        line = canonical.encode({**document, OWN: digest_of(canonical.encode(document))})
         with self._path.open("ab", buffering=0) as file:
             append_whole(file, line)
             if durable:
@@ -52,7 +85,7 @@ def read_lineage(path: Path) -> list[dict[str, Any]]:
     """All events, oldest first; a torn last line is left out.
 
     Raises:
-        DamagedError: a line was edited, removed or inserted; the message names its number.
+        DamagedError: a line was edited, removed or inserted, or lacks a field; the message names its number.
     """
     if not path.exists():
         return []
@@ -60,9 +93,32 @@ def read_lineage(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
             break
-        event = canonical.decode(line, f"{path.name}:{number}")
+        place = f"{path.name}:{number}"
+        event = canonical.decode(line, place)
         if not isinstance(event, dict) or event.get("previous") != previous:
-            raise DamagedError(f"{path.name}:{number}: does not follow from the line before it")
+            raise DamagedError(f"{place}: does not follow from the line before it")
+        _check_digest(event, place)
+        _check_fields(event, place)
         events.append(event)
         previous = digest_of(line)
     return events
+
+
+def _check_digest(event: dict[str, Any], place: str) -> None:
+    """Also the last line is checkable, which no other follows."""
+    document = {name: value for name, value in event.items() if name != OWN}
+    if event.get(OWN) != digest_of(canonical.encode(document)):
+        raise DamagedError(f"{place}: its digest does not match its text")
+
+
+def _check_fields(event: dict[str, Any], place: str) -> None:
+    """What whoever reads the lineage relies on."""
+    fields = {"at": str, "event": str, **_FIELDS.get(str(event.get("event")), {})}
+    for name, kind in fields.items():
+        if name not in event:
+            raise DamagedError(f"{place}: a field is missing: {name}")
+        if not isinstance(event[name], kind) or isinstance(event[name], bool):
+            raise DamagedError(f"{place}: field {name} is a {type(event[name]).__name__}")
+    for acceptance in event["accepted"] if event["event"] == "resumed" else ():
+        if not isinstance(acceptance, dict) or not isinstance(acceptance.get("text"), str):
+            raise DamagedError(f"{place}: an acceptance without a text")

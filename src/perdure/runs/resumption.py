@@ -9,7 +9,7 @@ from perdure.contract.horizon import total_of
 from perdure.errors import DamagedError
 from perdure.format import canonical
 from perdure.runs.contract_terms import Verdict
-from perdure.runs.directory import RunDirectory
+from perdure.runs.directory import RunDirectory, newest_first
 from perdure.runs.lineage import read_lineage
 from perdure.runs.loading import Found
 from perdure.runs.record import RunRecord
@@ -61,12 +61,18 @@ class Resumption:
 def read_history(directory: RunDirectory) -> tuple[list[dict[str, Any]], list[str]]:
     """The lineage so far, and what is wrong with it.
 
-    A damaged one costs what it says about earlier acceptances and launches, never the run.
+    A damaged or lost one costs what it says about earlier acceptances and launches, never the run.
     """
     try:
-        return read_lineage(directory.lineage), []
+        events = read_lineage(directory.lineage)
     except DamagedError as error:
-        return [], [f"{error}. The checkpoints do not depend on it; acceptances in it do not count."]
+        return [], [f"{error}. {_INDEPENDENT}"]
+    if not events and any(newest_first(directory.store().names())):
+        return [], [f"{directory.lineage.name} is missing or empty. {_INDEPENDENT}"]
+    return events, []
+
+
+_INDEPENDENT = "The checkpoints do not depend on it; acceptances in it do not count."
 
 
 def accepted_for(history: Iterable[Event], digest: str) -> list[str]:
