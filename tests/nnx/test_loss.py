@@ -24,7 +24,6 @@ from perdure.nnx import (
     ppo_loss,
     unroll_env,
 )
-from perdure.nnx.loss import replay
 
 
 class Constant(StatefulModule):
@@ -133,7 +132,7 @@ def test_a_recurrent_rollout_is_replayed_through_its_resets(toys):
     networks = recurrent(toys)
     carries, (_, _, rollout) = collect(toys.Counting(), networks)
     assert rollout.done.any(), "episodes end within the rollout"
-    output = replay(networks, carries, rollout).output
+    output = networks.replay(carries, rollout.obs, rollout.rollout_extras, rollout.done).output
 
     np.testing.assert_allclose(output.loglikelihoods, rollout.loglikelihoods, rtol=1e-5)
 
@@ -142,7 +141,7 @@ def test_a_replay_that_forgets_the_resets_differs(toys):
     networks = recurrent(toys)
     carries, (_, _, rollout) = collect(toys.Counting(), networks)
     forgetful = Transition(**{**vars(rollout), "done": jnp.zeros_like(rollout.done)})
-    output = replay(networks, carries, forgetful).output
+    output = networks.replay(carries, forgetful.obs, forgetful.rollout_extras, forgetful.done).output
 
     assert not np.allclose(output.loglikelihoods, rollout.loglikelihoods, rtol=1e-3)
 

@@ -50,6 +50,8 @@ class PPOConfig:
     """Global norm at which gradients are clipped, or None."""
     weight_decay: float | None = None
     """AdamW's decoupled weight decay, or None for Adam; True is optax's default."""
+    n_devices: int = 1
+    """JAX devices over which the environments are split; see `perdure.nnx.devices`."""
     logging_level: LoggingLevel = LoggingLevel.LOSSES
     """Groups of metrics that are measured."""
     logging_percentiles: Percentiles = None
@@ -57,7 +59,7 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        for name in ("n_envs", "rollout_length", "total_steps", "n_epochs", "n_minibatches"):
+        for name in ("n_envs", "rollout_length", "total_steps", "n_epochs", "n_minibatches", "n_devices"):
             _require_positive_int("PPOConfig", name, getattr(self, name))
         for name in ("gae_lambda", "discounting_factor"):
             _require_between_0_and_1("PPOConfig", name, getattr(self, name))
@@ -74,6 +76,11 @@ class PPOConfig:
             self.n_envs % self.n_minibatches == 0,
             f"PPOConfig.n_minibatches={self.n_minibatches} does not divide n_envs={self.n_envs}: "
             f"minibatches hold whole environments. Choose a divisor of n_envs.",
+        )
+        _require(
+            self.n_envs % (self.n_minibatches * self.n_devices) == 0,
+            f"PPOConfig.n_envs={self.n_envs} cannot be dealt to n_devices={self.n_devices} with "
+            f"n_minibatches={self.n_minibatches} each. Choose a multiple of {self.n_minibatches * self.n_devices}.",
         )
         _require_logging("PPOConfig", self.logging_level, self.logging_percentiles)
 

@@ -7,18 +7,23 @@ import jax
 import jax.numpy as jnp
 
 from perdure.nnx.config import PPOConfig
+from perdure.nnx.devices import Devices, mean_and_deviation
 from perdure.nnx.gae import gae
 from perdure.nnx.metrics import LoggingLevel
-from perdure.nnx.networks.types import PPONetworkOutput, StatefulModule, StatefulModuleOutput
-from perdure.nnx.rollout import Transition, reset_carries
-from perdure.nnx.trees import flatten_time, same_structure, total, unflatten_time
+from perdure.nnx.networks.types import PPONetworkOutput, StatefulModule
+from perdure.nnx.rollout import Transition
+from perdure.nnx.trees import same_structure, total
 
 LossMetrics = dict[str, Any]
 """Arrays of any shape, or pytrees of them, by name."""
 
 
 def ppo_loss(
-    networks: StatefulModule, network_states: Any, rollout: Transition, config: PPOConfig
+    networks: StatefulModule,
+    network_states: Any,
+    rollout: Transition,
+    config: PPOConfig,
+    devices: Devices = Devices(1),  # noqa: B008 - never changed
 ) -> tuple[jax.Array, LossMetrics]:
     """The clipped surrogate, the critic's squared error and the networks' own regularisation.
 
@@ -29,6 +34,7 @@ def ppo_loss(
         network_states: Their carries at the start of the rollout, leading axis `B`.
         rollout: What was experienced, leading axes `[T, B]`.
         config: `clip_range`, `critic_loss_weight`, `logging_level`, and what concerns advantages.
+        devices: Over which advantages are normalised.
 
     Returns:
         The loss, a scalar, and what `logging_level` asks for: parts of the loss have one scalar a reward or agent.
@@ -36,7 +42,7 @@ def ppo_loss(
     Raises:
         ValueError: If log-likelihoods and advantages cannot be paired.
     """
-    replayed = replay(networks, network_states, rollout)
+    replayed = networks.replay(network_states, rollout.obs, rollout.rollout_extras, rollout.done)
     output: PPONetworkOutput = replayed.output
     advantages = jax.tree.map(
         lambda reward, value, bootstrap: gae(
@@ -46,7 +52,9 @@ def ppo_loss(
         jax.lax.stop_gradient(output.value_estimates),
         rollout.bootstrap_values,
     )
-    surrogates, policy_change = _actor_losses(output.loglikelihoods, rollout.loglikelihoods, advantages, config)
+    surrogates, policy_change = _actor_losses(
+        output.loglikelihoods, rollout.loglikelihoods, advantages, config, devices
+    )
     critic_losses = jax.tree.map(_critic_loss, output.value_estimates, advantages)
     regularization_loss = jnp.mean(replayed.regularization_loss)
     loss = total(jax.tree.leaves(surrogates)) + config.critic_loss_weight * total(jax.tree.leaves(critic_losses))
@@ -62,48 +70,25 @@ def ppo_loss(
     return loss + regularization_loss, metrics
 
 
-def replay(networks: StatefulModule, network_states: Any, rollout: Transition) -> StatefulModuleOutput:
-    """Repeat the rollout's network calls with the current parameters; leaves `[T, B, ...]`.
-
-    A network without carry is called once on all steps: a scan over time costs several times as much.
-    """
-    if not jax.tree.leaves(network_states):
-        flat = flatten_time((rollout.obs, rollout.rollout_extras))
-        result = networks(network_states, *flat)
-        return _broadcast_and_unflatten(result, *rollout.done.shape)
-
-    def step(carry: Any, row: tuple[Any, Any, jax.Array]) -> tuple[Any, StatefulModuleOutput]:
-        obs, extras, done = row
-        result = networks(carry, obs, extras)
-        return reset_carries(networks, done, result.next_state), result
-
-    _, result = jax.lax.scan(step, network_states, (rollout.obs, rollout.rollout_extras, rollout.done))
-    return result
-
-
-def _broadcast_and_unflatten(result: StatefulModuleOutput, length: int, batch: int) -> StatefulModuleOutput:
-    def expand(leaf: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(leaf, (length * batch,)) if jnp.ndim(leaf) == 0 else leaf
-
-    return unflatten_time(jax.tree.map(expand, result), length)
-
-
 def _actor_losses(
-    loglikelihoods: Any, old_loglikelihoods: Any, advantages: Any, config: PPOConfig
+    loglikelihoods: Any, old_loglikelihoods: Any, advantages: Any, config: PPOConfig, devices: Devices
 ) -> tuple[Any, LossMetrics]:
     """The clipped surrogate (arXiv:1707.06347, equation 7) of each agent; how far the policies moved."""
     log_ratios = jax.tree.map(operator.sub, loglikelihoods, old_loglikelihoods)
     paired = _advantages_for(loglikelihoods, advantages, combine=config.combine_advantages)
-    surrogates = jax.tree.map(lambda ratio, advantage: _surrogate(ratio, advantage, config), log_ratios, paired)
+    surrogates = jax.tree.map(
+        lambda ratio, advantage: _surrogate(ratio, advantage, config, devices), log_ratios, paired
+    )
     return surrogates, {
         "losses/clipping_fraction": jax.tree.map(lambda x: jnp.abs(jnp.exp(x) - 1) > config.clip_range, log_ratios),
         "losses/approximate_kl": jax.tree.map(lambda x: jnp.mean(jnp.exp(x) - 1 - x), log_ratios),
     }
 
 
-def _surrogate(log_ratio: jax.Array, advantage: jax.Array, config: PPOConfig) -> jax.Array:
+def _surrogate(log_ratio: jax.Array, advantage: jax.Array, config: PPOConfig, devices: Devices) -> jax.Array:
     if config.normalize_advantages:
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        mean, deviation = mean_and_deviation(advantage, devices)
+        advantage = (advantage - mean) / (deviation + 1e-8)
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - config.clip_range, 1 + config.clip_range)
     return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))

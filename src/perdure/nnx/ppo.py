@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import PartitionSpec
 
 from perdure.nnx.checkpointing import bind_env_states
 from perdure.nnx.config import PPOConfig
+from perdure.nnx.devices import Devices, mesh_of, place, specs
 from perdure.nnx.environment import Environment
 from perdure.nnx.loss import LossMetrics, ppo_loss
 from perdure.nnx.metrics import LoggingLevel, Metrics, statistics
@@ -36,7 +38,7 @@ def ppo_step(env: Environment, training_state: TrainingState, config: PPOConfig)
     """
     training_state = bind_env_states(env, training_state)
     structure, arrays = split_state(training_state)
-    arrays, metrics = iterate(env, structure, config, arrays)
+    arrays, metrics = iterate(env, structure, config, place(arrays, config.n_devices))
     steps_taken = training_state.steps_taken + config.steps_per_iteration
     return join_state(training_state, arrays, steps_taken), metrics
 
@@ -52,16 +54,37 @@ def iterate(env: Environment, structure: Structure, config: PPOConfig, arrays: A
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
 def _iterate(env: Environment, structure: Structure, config: PPOConfig, arrays: Arrays) -> tuple[Arrays, Metrics]:
+    iteration = functools.partial(_iteration, env, structure, config)
+    if config.n_devices == 1:
+        return iteration(arrays)
+    mesh, where = mesh_of(config.n_devices), specs()
+    split = jax.shard_map(iteration, mesh=mesh, in_specs=(where,), out_specs=(where, PartitionSpec()), check_vma=False)
+    return split(arrays)
+
+
+def _iteration(env: Environment, structure: Structure, config: PPOConfig, arrays: Arrays) -> tuple[Arrays, Metrics]:
+    """An iteration, as each device runs it with its own share of the environments."""
+    devices = Devices(config.n_devices)
     rng_key, reset_key, shuffle_key = jax.random.split(arrays.rng_key, 3)
     networks = nnx.merge(structure.networks, arrays.params, arrays.rest)
     optimizer = nnx.merge(structure.optimizer, arrays.optimizer)
+    common = devices.own_streams(networks)
     network_states, env_states, rollout = unroll_env(
-        env, arrays.env_states, networks, arrays.network_states, config.rollout_length, reset_key, config.logging_level
+        env,
+        arrays.env_states,
+        networks,
+        arrays.network_states,
+        config.rollout_length,
+        devices.own_key(reset_key),
+        config.logging_level,
     )
     experience = dataclasses.replace(rollout, measured={})
-    losses = update(networks, optimizer, arrays.network_states, experience, shuffle_key, config)
-    metrics = measure(losses, rollout, networks, config)
-    networks.update_statistics(rollout.rollout_extras)
+    losses = update(
+        networks, optimizer, arrays.network_states, experience, devices.own_key(shuffle_key), config, devices
+    )
+    metrics = measure(devices.stack(losses), devices.stack(_told(rollout, config)), networks, config)
+    networks.update_statistics(devices.join(rollout.rollout_extras))
+    devices.common_streams(networks, common)
     _, params, rest = nnx.split(networks, nnx.Param, ...)
     after = Arrays(params, rest, nnx.state(optimizer), network_states, env_states, rng_key)
     return after, metrics
@@ -74,6 +97,7 @@ def update(
     rollout: Transition,
     shuffle_key: jax.Array,
     config: PPOConfig,
+    devices: Devices = Devices(1),  # noqa: B008 - never changed
 ) -> LossMetrics:
     """All epochs and minibatches of one iteration, in place; traceable.
 
@@ -84,6 +108,7 @@ def update(
         rollout: Leading axes `[rollout_length, n_envs]`.
         shuffle_key: Deals the environments to minibatches, anew each epoch.
         config: The hyper-parameters.
+        devices: Over which gradients are averaged.
 
     Returns:
         What `ppo_loss` measured, and the gradient's norm, with a leading axis of updates.
@@ -98,11 +123,12 @@ def update(
 
         def loss(params: nnx.State) -> tuple[jax.Array, tuple[LossMetrics, nnx.State]]:
             trained = nnx.merge(network_graph, params, rest, copy=True)
-            value, metrics = ppo_loss(trained, carries, minibatch, config)
+            value, metrics = ppo_loss(trained, carries, minibatch, config, devices)
             metrics[FINITE] = jnp.isfinite(value)
             return value, (metrics, nnx.state(trained, nnx.Not(nnx.Param)))
 
         gradients, (metrics, rest) = jax.grad(loss, has_aux=True)(params)
+        gradients = devices.mean(gradients)
         trained = nnx.merge(network_graph, params, rest)
         optimizing = nnx.merge(optimizer_graph, optimizer_state)
         optimizing.update(trained, gradients)
@@ -119,22 +145,19 @@ def update(
 
 
 def minibatch_rows(shuffle_key: jax.Array, config: PPOConfig) -> jax.Array:
-    """Which environments each update sees: int32 `[n_epochs * n_minibatches, n_envs / n_minibatches]`.
+    """Which of a device's environments each update sees: int32 `[n_epochs * n_minibatches, n_envs / n_minibatches]`.
 
-    Each epoch deals every environment once.
+    Each epoch deals every environment once. With several devices, `n_envs` are those of one.
     """
     keys = jax.random.split(shuffle_key, config.n_epochs)
-    permutations = jax.vmap(lambda key: jax.random.permutation(key, config.n_envs))(keys)
+    permutations = jax.vmap(lambda key: jax.random.permutation(key, config.n_envs // config.n_devices))(keys)
     return permutations.reshape((config.n_epochs * config.n_minibatches, -1))
 
 
-def measure(losses: LossMetrics, rollout: Transition, networks: StatefulModule, config: PPOConfig) -> Metrics:
-    """What `config.logging_level` asks for, as scalars; and in any case `is_finite`."""
-    found: dict[str, Any] = dict(losses)
-    params = jax.tree.leaves(nnx.state(networks, nnx.Param))
-    finite = [jnp.isfinite(leaf).all() for leaf in params]
-    metrics: Metrics = {FINITE: functools.reduce(jnp.logical_and, finite, jnp.all(found.pop(FINITE)))}
+def _told(rollout: Transition, config: PPOConfig) -> dict[str, Any]:
+    """What `config.logging_level` asks for of a rollout."""
     level = config.logging_level
+    found: dict[str, Any] = {}
     if LoggingLevel.ACTOR_EXTRA in level:
         found["loglikelihood"] = rollout.loglikelihoods
     if LoggingLevel.TRAIN_ROLLOUT_STATS in level:
@@ -146,7 +169,16 @@ def measure(losses: LossMetrics, rollout: Transition, networks: StatefulModule, 
         found["rollout_batch/obs"] = rollout.obs
     if LoggingLevel.TRAINING_ENV_METRICS in level:
         found |= {"env": rollout.measured["env"], "net": rollout.measured["net"]}
-    if LoggingLevel.WEIGHTS in level:
+    return found
+
+
+def measure(losses: LossMetrics, told: dict[str, Any], networks: StatefulModule, config: PPOConfig) -> Metrics:
+    """Scalars for what `config.logging_level` asks for; and in any case `is_finite`."""
+    found: dict[str, Any] = {**losses, **told}
+    params = jax.tree.leaves(nnx.state(networks, nnx.Param))
+    finite = [jnp.isfinite(leaf).all() for leaf in params]
+    metrics: Metrics = {FINITE: functools.reduce(jnp.logical_and, finite, jnp.all(found.pop(FINITE)))}
+    if LoggingLevel.WEIGHTS in config.logging_level:
         found["weights"] = jnp.concatenate([leaf.ravel() for leaf in params])
     for name, values in found.items():
         metrics |= statistics(name, values, config.logging_percentiles)

@@ -9,6 +9,7 @@ from flax import nnx
 
 from perdure.nnx.environment import Environment, done_of, truncation_of
 from perdure.nnx.metrics import LoggingLevel
+from perdure.nnx.networks.replay import reset_carries
 from perdure.nnx.networks.types import PPONetworkOutput, StatefulModule, StatefulModuleOutput
 from perdure.nnx.trees import same_structure, select, strong
 
@@ -113,13 +114,6 @@ def _measured(result: StatefulModuleOutput, after: Any, logging_level: LoggingLe
     if LoggingLevel.TRAINING_ENV_METRICS in logging_level:
         measured |= {"env": after.metrics, "net": result.metrics}
     return measured
-
-
-def reset_carries(networks: StatefulModule, done: jax.Array, network_states: Any) -> Any:
-    """Carries of the next step: fresh where an episode ended; leaves `[B, ...]`, `done` bool `[B]`."""
-    if not jax.tree.leaves(network_states):
-        return network_states
-    return select(done, jax.vmap(networks.reset_state)(network_states), network_states)
 
 
 def _reset_where_done(env: Environment, states: Any, done: jax.Array, reset_key: jax.Array) -> Any:

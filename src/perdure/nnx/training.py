@@ -13,6 +13,7 @@ import perdure
 from perdure import Every, Run, check_contract
 from perdure.nnx.checkpointing import CheckpointCallback, bind_env_states
 from perdure.nnx.config import TrainConfig, crosses_multiple, with_overrides
+from perdure.nnx.devices import mesh_of, on_one_device, place
 from perdure.nnx.environment import Environment, contract_of, done_of
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.ppo import iterate
@@ -113,6 +114,7 @@ def train_ppo(
     """
     config = with_overrides(config or TrainConfig(), total_steps=total_steps, seed=seed)
     task = _Task(env, eval_env or env, config, log_fn, video_fn, checkpoint_fn)
+    mesh_of(config.ppo.n_devices)  # are there so many?
     if config.video.enabled and video_fn is not None:
         check_can_render(task.eval_env)
     state = _start(env, networks, config, initial_state)
@@ -141,13 +143,14 @@ def _train(task: _Task, state: TrainingState, run: Run | None) -> TrainResult:
         history, metrics = [*history, *_past_evaluations(run)], _last_metrics(run)
     saved_at = _save_fresh(task, state)
     structure, arrays = split_state(state)
+    arrays = place(arrays, ppo.n_devices)
     while state.steps_taken < ppo.total_steps:
         started = time.perf_counter()
         before, steps = state.steps_taken, state.steps_taken + ppo.steps_per_iteration
         arrays, scalars = iterate(task.env, structure, ppo, arrays)
         # At once, because the objects still hold the arrays that were donated.
         state = join_state(state, arrays, steps)
-        watched = Watched(structure.networks, (arrays.params, arrays.rest), before, steps)
+        watched = Watched(structure.networks, on_one_device((arrays.params, arrays.rest)), before, steps)
         metrics, rates = measure(task.eval_env, task.config, scalars, watched, started)
         if entry := evaluation_in(metrics, steps):
             history.append(entry)

@@ -12,7 +12,7 @@ from flax import nnx
 from perdure.nnx.config import VideoConfig
 from perdure.nnx.environment import Environment, done_of
 from perdure.nnx.evaluation import policy_of
-from perdure.nnx.rollout import reset_carries
+from perdure.nnx.networks.replay import reset_carries
 from perdure.nnx.trees import select, strong
 
 

@@ -81,10 +81,11 @@ def _checked(metrics: dict[str, Any], env_steps: int) -> dict[str, Any]:
         for name, value in metrics.items()
         if name.startswith("losses/") and not math.isfinite(value)
     ]
+    named = ", ".join(broken) or "a loss or a parameter is not finite"
     raise FloatingPointError(
-        f"env_steps={env_steps}: {', '.join(broken) or 'a loss or a parameter is not finite'}; expected numbers. "
-        "Nothing was saved after that: the run's last checkpoint is from before. Look for rewards or observations that "
-        "are no numbers, or go on from the last checkpoint with a smaller learning rate or with gradient_clipping."
+        f"env_steps={env_steps}: {named}; expected finite numbers. Nothing was saved after that: the run's last "
+        "checkpoint is from before. Look for rewards or observations that are no numbers, or go on from the last "
+        "checkpoint with a smaller learning rate or with gradient_clipping."
     )
 
 

@@ -23,7 +23,6 @@ from perdure.nnx import (
     unroll_env,
 )
 from perdure.nnx.envs import RecallCue
-from perdure.nnx.loss import replay
 
 pytestmark = pytest.mark.jax
 
@@ -135,7 +134,7 @@ def test_the_loss_replays_the_rollout_step_by_step(memory: Any):
     module = memory()
     nets = networks(module, 5 if isinstance(module, LSTM) else 4)
     start, _, rollout = collected(nets)
-    again = replay(nets, start, rollout)
+    again = nets.replay(start, rollout.obs, rollout.rollout_extras, rollout.done)
 
     np.testing.assert_allclose(again.rollout_extras["action"][0]["output"], outputs_of(rollout), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(again.output.loglikelihoods, rollout.loglikelihoods, rtol=1e-5, atol=1e-6)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -35,10 +36,25 @@ class Branches(StatefulModule):
 
     def __call__(self, module_state: Any, obs: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
         """Run every module once."""
-        results = {
-            name: component(module_state[name], self._input_of(obs, name), extras_for(rollout_extras, name))
-            for name, component in self.components.items()
-        }
+        return self._side_by_side(
+            {
+                name: component(module_state[name], self._input_of(obs, name), extras_for(rollout_extras, name))
+                for name, component in self.components.items()
+            }
+        )
+
+    def replay(self, module_state: Any, obs: Any, rollout_extras: Any, done: jax.Array) -> StatefulModuleOutput:
+        """Each module's own."""
+        if type(self).__call__ is not Branches.__call__:
+            return super().replay(module_state, obs, rollout_extras, done)
+        return self._side_by_side(
+            {
+                name: component.replay(module_state[name], self._input_of(obs, name), rollout_extras[name], done)
+                for name, component in self.components.items()
+            }
+        )
+
+    def _side_by_side(self, results: dict[str, StatefulModuleOutput]) -> StatefulModuleOutput:
         return StatefulModuleOutput(
             next_state={name: result.next_state for name, result in results.items()},
             output=self._joined({name: result.output for name, result in results.items()}),

@@ -1,6 +1,6 @@
 """Modules made of modules: a chain, and the pair of actor and critic that PPO trains."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,10 @@ from perdure.nnx.networks.types import (
     StatefulModuleOutput,
     extras_for,
 )
-from perdure.nnx.trees import total
+from perdure.nnx.trees import flatten_time, total, unflatten_time
+
+_Call = Callable[[int, StatefulModule, Any], StatefulModuleOutput]
+"""Calls the module at an index on an input."""
 
 
 class Sequential(StatefulModule):
@@ -25,12 +28,30 @@ class Sequential(StatefulModule):
 
     def __call__(self, module_state: Any, obs: Any, rollout_extras: Any = None) -> StatefulModuleOutput:
         """Feed each module the output of the one before; sum losses, file metrics by position."""
+
+        def call(index: int, layer: StatefulModule, given: Any) -> StatefulModuleOutput:
+            return layer(module_state[index], given, extras_for(rollout_extras, index))
+
+        return self._chained(call, obs)
+
+    def replay(self, module_state: Any, obs: Any, rollout_extras: Any, done: jax.Array) -> StatefulModuleOutput:
+        """Each module's own."""
+        if type(self).__call__ is not Sequential.__call__:
+            return super().replay(module_state, obs, rollout_extras, done)
+
+        def call(index: int, layer: StatefulModule, given: Any) -> StatefulModuleOutput:
+            return layer.replay(module_state[index], given, rollout_extras[index], done)
+
+        return self._chained(call, obs)
+
+    def _chained(
+        self, call: Callable[[int, StatefulModule, Any], StatefulModuleOutput], obs: Any
+    ) -> StatefulModuleOutput:
         results: list[StatefulModuleOutput] = []
         output = obs
         for index, layer in enumerate(self.layers):
-            result = layer(module_state[index], output, extras_for(rollout_extras, index))
-            results.append(result)
-            output = result.output
+            results.append(call(index, layer, output))
+            output = results[-1].output
         return StatefulModuleOutput(
             next_state=tuple(result.next_state for result in results),
             output=output,
@@ -70,18 +91,16 @@ class PPOAdapter(StatefulModule):
         """Run both."""
         action = self.action(module_state["action"], obs, extras_for(rollout_extras, "action"))
         value = self.value(module_state["value"], obs, extras_for(rollout_extras, "value"))
-        parts = {"action": action, "value": value}
-        return StatefulModuleOutput(
-            next_state={name: part.next_state for name, part in parts.items()},
-            output=PPONetworkOutput(
-                actions=_each_sampler(action.output, "action"),
-                loglikelihoods=_each_sampler(action.output, "loglikelihood"),
-                value_estimates=jax.tree.map(_drop_last_axis, value.output),
-            ),
-            regularization_loss=action.regularization_loss + value.regularization_loss,
-            metrics={name: part.metrics for name, part in parts.items() if part.metrics},
-            rollout_extras={name: part.rollout_extras for name, part in parts.items()},
-        )
+        return _joined(action, value, jax.tree.map(_drop_last_axis, value.output))
+
+    def replay(self, module_state: Any, obs: Any, rollout_extras: Any, done: jax.Array) -> StatefulModuleOutput:
+        """Both replays."""
+        if type(self).__call__ is not PPOAdapter.__call__:
+            return super().replay(module_state, obs, rollout_extras, done)
+        action = self.action.replay(module_state["action"], obs, rollout_extras["action"], done)
+        value = self.value.replay(module_state["value"], obs, rollout_extras["value"], done)
+        values = jax.tree.map(_drop_last_axis, flatten_time(value.output))
+        return _joined(action, value, unflatten_time(values, done.shape[0]))
 
     def initialize_state(self, batch_size: int) -> dict[str, Any]:
         """Both states."""
@@ -101,6 +120,21 @@ class PPOAdapter(StatefulModule):
         """Hand both their extras."""
         self.action.update_statistics(rollout_extras["action"])
         self.value.update_statistics(rollout_extras["value"])
+
+
+def _joined(action: StatefulModuleOutput, value: StatefulModuleOutput, values: Any) -> StatefulModuleOutput:
+    parts = {"action": action, "value": value}
+    return StatefulModuleOutput(
+        next_state={name: part.next_state for name, part in parts.items()},
+        output=PPONetworkOutput(
+            actions=_each_sampler(action.output, "action"),
+            loglikelihoods=_each_sampler(action.output, "loglikelihood"),
+            value_estimates=values,
+        ),
+        regularization_loss=action.regularization_loss + value.regularization_loss,
+        metrics={name: part.metrics for name, part in parts.items() if part.metrics},
+        rollout_extras={name: part.rollout_extras for name, part in parts.items()},
+    )
 
 
 def _is_sampler_output(node: Any) -> bool:

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from perdure.nnx.networks.replay import replay_rows
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -86,6 +88,23 @@ class StatefulModule(nnx.Module):
             anew.
         """
         return prev_state
+
+    def replay(self, module_state: Any, obs: Any, rollout_extras: Any, done: jax.Array) -> StatefulModuleOutput:
+        """Repeat a rollout in the loss: what calling row after row would give, carries reset where an episode ended.
+
+        A module without carry is called once on all rows. Containers hand this on to each of their modules, so that
+        only those with a carry go through time; a class of your own that overrides `__call__` is replayed as a whole.
+
+        Args:
+            module_state: The state before the first row, leading axis `B`.
+            obs: Inputs, leading axes `[T, B]`.
+            rollout_extras: What the module returned when it acted, leading axes `[T, B]`.
+            done: Whether an episode ended with the row, bool `[T, B]`.
+
+        Returns:
+            Leaves `[T, B, ...]`, `regularization_loss` `[T, B]`; `next_state` is the one after the last row.
+        """
+        return replay_rows(self, module_state, obs, rollout_extras, done)
 
     def update_statistics(self, rollout_extras: Any) -> None:
         """Take note of a finished rollout, after the update that it served.
