@@ -55,6 +55,12 @@ def nnx_mujoco() -> ModuleType:
     return load_beside("resume/nnx_mujoco")
 
 
+@pytest.fixture(scope="session")
+def nnx_golden() -> ModuleType:
+    """The training whose checkpoints are golden, importable: `tests/golden/nnx_golden.py`. Needs JAX."""
+    return load_beside("golden/nnx_golden")
+
+
 @pytest.fixture
 def global_generators() -> Iterator[None]:
     """Leaves the process's generators, Python's and NumPy's, as they were."""

@@ -25,9 +25,11 @@ Each verb first makes .venv from requirements.lock, or reuses it.
   demo        train, kill and resume CartPole, and compare with the run that was never stopped
   test        every test but those marked `slow`
   test fast   neither `slow` nor `full`
-  test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) to .venv
+  test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) to .venv, and makes
+              .cache/other-jax from requirements-other-jax.lock
   lint        ruff check, ruff format --check, pyright
-  bench       one benchmark of benchmarks/, or all; first adds requirements-bench.lock (large) to .venv
+  bench       one benchmark of benchmarks/, or all; all but `learning` first add requirements-bench.lock (large)
+              to .venv
 """
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +39,9 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".perdure-stamp"
 BENCH_STAMP = VENV / ".perdure-bench-stamp"
 ENVS_STAMP = VENV / ".perdure-envs-stamp"
+OTHER_JAX = CACHE / "other-jax"
 BENCHMARKS = ROOT / "benchmarks"
+WITHOUT_PEERS = ["learning"]
 INCOMPLETE = "incomplete"
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
 MARKS = {"fast": "not slow and not full", "slow": "", "": "not slow"}
@@ -79,7 +83,7 @@ def test(options: Sequence[str]) -> int:
     """
     tier = options[0] if options and options[0] in MARKS else ""
     rest = options[1:] if tier else options
-    if tier == "slow" and not prepared("the slow tests", prepare_envs):
+    if tier == "slow" and not all(prepared("the slow tests", part) for part in (prepare_envs, prepare_other_jax)):
         return 1
     marks = ("-m", MARKS[tier]) if MARKS[tier] else ()
     return hand_over("-m", "pytest", "-n", "2", "--dist", "loadfile", *marks, *rest)
@@ -106,7 +110,7 @@ def bench(options: Sequence[str]) -> int:
     if not set(names) <= set(known):
         print(f"./dev: no benchmark {names[0]!r}; there are: {', '.join(known)}\n\n{USAGE}", end="", file=sys.stderr)
         return 2
-    if not prepared("the benchmarks", prepare_bench):
+    if names != WITHOUT_PEERS and not prepared("the benchmarks", prepare_bench):
         return 1
     codes = [subprocess.call([PYTHON, "-m", f"benchmarks.{name}", *rest], env=environment()) for name in names]
     return next((code for code in codes if code), 0)
@@ -171,6 +175,25 @@ def prepare_bench() -> None:
 def prepare_envs() -> None:
     """Add the environments that only slow tests need, without what they declare and never import; see `add`."""
     add("requirements-envs.lock", ENVS_STAMP, "--no-deps")
+
+
+def prepare_other_jax() -> None:
+    """Make `.cache/other-jax`, where slow tests load and resume under another JAX; from nothing if its lock changed.
+
+    Raises:
+        subprocess.CalledProcessError: venv or pip failed; their output has been shown.
+    """
+    name, own_stamp = "requirements-other-jax.lock", OTHER_JAX / ".perdure-stamp"
+    wanted = fingerprint(name)
+    with (CACHE / "dev.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp(own_stamp) == wanted:
+            return
+        note(f"making .cache/other-jax from {name}")
+        python = str(OTHER_JAX / "bin" / "python")
+        run(lock, sys.executable, "-m", "venv", "--clear", str(OTHER_JAX))
+        run(lock, python, *PIP[1:], "-r", str(ROOT / name))
+        write_stamp(own_stamp, wanted)
 
 
 def add(name: str, own_stamp: Path, *options: str) -> None:

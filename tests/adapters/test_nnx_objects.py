@@ -311,6 +311,17 @@ def test_another_optimizer_is_refused(trip):
     assert trip.findings(small(1)[1], small(1, optax.sgd(0.1, momentum=0.9))[1])
 
 
+def test_an_option_that_newer_flax_gave_optimizers_counts_where_it_was_chosen(trip):
+    """Else nothing that was saved before an upgrade of Flax to 0.12.7 could be loaded after it."""
+    as_ever, chosen = small(1)[1], small(1)[1]
+    vars(as_ever).pop("graph", None)  # as Flax 0.12.6 makes it
+    vars(chosen)["graph"] = True
+
+    assert trip.restored(small(1)[1], as_ever) is as_ever
+    trip.restored(as_ever, small(1)[1])
+    assert [place for place, *_ in trip.findings(small(1)[1], chosen)] == ["c/graph"]
+
+
 def test_other_dtypes_of_moments_are_findings_that_name_the_leaf(trip):
     found = trip.findings(small(1)[1], small(1, optax.adam(0.1, mu_dtype=jnp.bfloat16))[1])
 

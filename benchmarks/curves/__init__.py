@@ -1,0 +1,1 @@
+"""Learning curves: the tasks, their trainings, and figures of them."""
