@@ -1,0 +1,1 @@
+"""Trainers that are compared, each in a process and an environment of its own."""
