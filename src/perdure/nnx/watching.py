@@ -82,9 +82,9 @@ def _checked(metrics: dict[str, Any], env_steps: int) -> dict[str, Any]:
         if name.startswith("losses/") and not math.isfinite(value)
     ]
     raise FloatingPointError(
-        f"env_steps={env_steps}: {', '.join(broken) or 'a loss or a parameter is not finite'}; expected finite numbers. "
-        "Nothing was saved after that: the run's last checkpoint is from before. Look for rewards or observations that "
-        "are no numbers, or go on from the last checkpoint with a smaller learning rate or with gradient_clipping."
+        f"env_steps={env_steps}: {', '.join(broken) or 'a loss or a parameter is not finite'}; expected finite numbers."
+        " Nothing was saved after that: the run's last checkpoint is from before. Look for rewards or observations "
+        "that are no numbers, or go on from the last checkpoint with a smaller learning rate or with gradient_clipping."
     )
 
 
