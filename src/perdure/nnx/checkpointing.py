@@ -14,8 +14,9 @@ from flax import nnx
 from perdure import Checkpoint, ContractError, UsageError, save
 from perdure.nnx.config import TrainConfig, from_mapping, to_mapping
 from perdure.nnx.environment import Environment
+from perdure.nnx.host import HostEnvironments
 from perdure.nnx.networks.types import StatefulModule
-from perdure.nnx.state import TrainingState, optimizer_of, reset_all
+from perdure.nnx.state import TrainingState, fresh_env_states, optimizer_of
 from perdure.nnx.trees import strong
 
 
@@ -70,7 +71,7 @@ def load_checkpoint(
     networks: StatefulModule,
     optimizer: nnx.Optimizer[Any],
     *,
-    env: Environment | None = None,
+    env: Environment | HostEnvironments | None = None,
     accept: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Restore what a callback of `make_checkpoint_fn` saved.
@@ -101,7 +102,7 @@ def load_checkpoint(
         raise UsageError(f"{path}: no component {', '.join(missing)}: make_checkpoint_fn did not write it.")
     plain = checkpoint.read()
     config = _restored_config(plain["config"])
-    n_envs = _leading_axis(plain["env_states"])
+    n_envs = _leading_axis(plain["env_states"].get("obs", plain["env_states"]))
     # A copy draws the fresh carries, so that no random stream of the networks moves.
     carries = strong(nnx.clone(networks).initialize_state(n_envs))
     values = _restore(
@@ -166,7 +167,7 @@ class UnboundEnvStates:
         return f"UnboundEnvStates({self.checkpoint.path}, n_envs={self.n_envs})"
 
 
-def bind_env_states(env: Environment, state: TrainingState) -> TrainingState:
+def bind_env_states(env: Environment | HostEnvironments, state: TrainingState) -> TrainingState:
     """The state with `env_states` of the environment's classes; the same state if they have them already.
 
     Raises:
@@ -175,7 +176,7 @@ def bind_env_states(env: Environment, state: TrainingState) -> TrainingState:
     unbound = state.env_states
     if not isinstance(unbound, UnboundEnvStates):
         return state
-    fresh = reset_all(env, jax.random.split(jax.random.key(0), unbound.n_envs))
+    fresh = fresh_env_states(env, jax.random.key(0), unbound.n_envs)
     return replace(state, env_states=unbound.checkpoint.load(env_states=fresh)["env_states"])
 
 

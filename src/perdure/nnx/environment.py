@@ -72,7 +72,7 @@ class Environment(Protocol):
         ...
 
 
-def contract_of(env: Environment) -> dict[str, Any]:
+def contract_of(env: Any) -> dict[str, Any]:
     """The contract sections of an environment: what its method `contract` says, or else its class and attributes.
 
     An attribute that cannot be compared is told by its class alone, with a warning: a method `contract` can tell more.
@@ -97,7 +97,7 @@ def contract_of(env: Environment) -> dict[str, Any]:
     return {"env": told}
 
 
-def _attributes(env: Environment) -> dict[str, Any]:
+def _attributes(env: Any) -> dict[str, Any]:
     fields = dataclasses.fields(env) if dataclasses.is_dataclass(env) else ()
     return {**{entry.name: getattr(env, entry.name) for entry in fields}, **getattr(env, "__dict__", {})}
 

@@ -76,8 +76,8 @@ def unroll_env(
     carry = (rest, network_states, env_states)
     (rest, network_states, env_states), transitions = jax.lax.scan(step, carry, jnp.arange(rollout_length))
     nnx.update(networks, rest)
-    last_values = _values(networks, network_states, env_states.obs)
-    return network_states, env_states, _bootstrap_at_the_end(transitions, last_values)
+    last_values = values_of(networks, network_states, env_states.obs)
+    return network_states, env_states, bootstrap_at_the_end(transitions, last_values)
 
 
 def _step(
@@ -92,7 +92,7 @@ def _step(
     output: PPONetworkOutput = result.output
     after = strong(jax.vmap(env.step)(env_states, output.actions))
     done = done_of(after)
-    _check_value_heads(output.value_estimates, after.reward)
+    check_value_heads(output.value_estimates, after.reward)
     transition = Transition(
         obs=env_states.obs,
         loglikelihoods=output.loglikelihoods,
@@ -137,17 +137,18 @@ def _values_where_truncated(networks: StatefulModule, network_states: Any, state
     zeros = jax.tree.map(jnp.zeros_like, states.reward)
 
     def evaluate() -> Any:
-        return select(truncated, _values(networks, network_states, states.obs), zeros)
+        return select(truncated, values_of(networks, network_states, states.obs), zeros)
 
     return jax.lax.cond(truncated.any(), evaluate, lambda: zeros)
 
 
-def _values(networks: StatefulModule, network_states: Any, obs: Any) -> Any:
+def values_of(networks: StatefulModule, network_states: Any, obs: Any) -> Any:
     """Value estimates by a copy of the networks, so that no random stream of theirs advances."""
     return nnx.clone(networks)(network_states, obs).output.value_estimates
 
 
-def _bootstrap_at_the_end(transitions: Transition, last_values: Any) -> Transition:
+def bootstrap_at_the_end(transitions: Transition, last_values: Any) -> Transition:
+    """The transitions with the values after the last step, where no episode ended there."""
     done = transitions.done[-1]
 
     def fill(bootstrap: jax.Array, last: jax.Array) -> jax.Array:
@@ -157,7 +158,12 @@ def _bootstrap_at_the_end(transitions: Transition, last_values: Any) -> Transiti
     return replace(transitions, bootstrap_values=values)
 
 
-def _check_value_heads(values: Any, rewards: Any) -> None:
+def check_value_heads(values: Any, rewards: Any) -> None:
+    """Check that there is one value estimate a reward.
+
+    Raises:
+        ValueError: If there is not.
+    """
     if not same_structure(values, rewards):
         raise ValueError(
             f"the critic estimates {jax.tree.structure(values)}, but the environment's reward is "

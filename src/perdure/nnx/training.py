@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 import perdure
 from perdure import Every, Run, check_contract
 from perdure.nnx.checkpointing import CheckpointCallback, bind_env_states
 from perdure.nnx.config import TrainConfig, crosses_multiple, with_overrides
-from perdure.nnx.environment import Environment, contract_of, done_of
+from perdure.nnx.environment import Environment, contract_of
+from perdure.nnx.host import HostEnvironments, check_evaluation
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.ppo import iterate
 from perdure.nnx.state import TrainingState, join_state, new_training_state, split_state, video_key
@@ -54,9 +56,9 @@ class TrainResult:
 class _Task:
     """What a training does beside changing its state."""
 
-    env: Environment
+    env: Environment | HostEnvironments
     """To train in."""
-    eval_env: Environment
+    eval_env: Environment | HostEnvironments
     """To evaluate and film in."""
     config: TrainConfig
     """The configuration."""
@@ -69,7 +71,7 @@ class _Task:
 
 
 def train_ppo(
-    env: Environment,
+    env: Environment | HostEnvironments,
     networks: StatefulModule,
     config: TrainConfig | None = None,
     *,
@@ -78,7 +80,7 @@ def train_ppo(
     log_fn: LogFn | None = None,
     video_fn: VideoFn | None = None,
     checkpoint_fn: CheckpointCallback | None = None,
-    eval_env: Environment | None = None,
+    eval_env: Environment | HostEnvironments | None = None,
     initial_state: TrainingState | None = None,
     run: Run | str | Path | None = None,
 ) -> TrainResult:
@@ -89,7 +91,7 @@ def train_ppo(
     at once. So does a state from `load_checkpoint`, handed in as `initial_state`.
 
     Args:
-        env: The environment to train in.
+        env: The environment to train in; or environments that step on the host, such as `GymnasiumVector`.
         networks: Trained in place.
         config: The configuration; its defaults if None.
         total_steps: Replaces `config.ppo.total_steps`.
@@ -99,7 +101,8 @@ def train_ppo(
         video_fn: Called with each video, if `config.video.enabled`.
         checkpoint_fn: Called with the keywords `training_state` and `step`: at the start of a fresh training, after
             each iteration that reaches or passes a multiple of `config.checkpoint_every_steps`, and at the end.
-        eval_env: The environment to evaluate and film in, if not `env`.
+        eval_env: The environment to evaluate and film in, if not `env`; environments on the host need others of their
+            own for that.
         initial_state: Where to start, if not afresh; must hold `networks`. If it comes from a checkpoint, this must be
             the same training as the one that was saved; only `total_steps`, `checkpoint_every_steps` and the videos may
             be others. `dataclasses.replace(state, contract=None)` makes it the start of another training.
@@ -107,12 +110,16 @@ def train_ppo(
             contract.
 
     Raises:
+        UsageError: If environments on the host are of another number than the configuration's, or are not told apart
+            from those of the evaluation.
         ValueError: If `initial_state` does not fit the networks or the configuration.
         ContractError: If `initial_state` or the run is of another training.
         FloatingPointError: If a loss or a parameter is NaN or infinite; the last checkpoint is from before.
     """
     config = with_overrides(config or TrainConfig(), total_steps=total_steps, seed=seed)
     task = _Task(env, eval_env or env, config, log_fn, video_fn, checkpoint_fn)
+    if config.eval.enabled:
+        check_evaluation(env, task.eval_env, config.eval.n_envs)
     if config.video.enabled and video_fn is not None:
         check_can_render(task.eval_env)
     state = _start(env, networks, config, initial_state)
@@ -181,7 +188,9 @@ def _save_fresh(task: _Task, state: TrainingState) -> int:
 
 
 def _film(task: _Task, watched: Watched) -> None:
-    if task.video_fn is not None and task.config.video.fires(watched.before, watched.steps):
+    if task.video_fn is None or isinstance(task.eval_env, HostEnvironments):  # which were refused if videos are on
+        return
+    if task.config.video.fires(watched.before, watched.steps):
         key = video_key(task.config.seed, watched.steps)
         task.video_fn(film(task.eval_env, watched.graphdef, watched.states, task.config.video, key, watched.steps))
 
@@ -198,7 +207,10 @@ def seed_process(seed: int, run_directory: str | Path) -> None:
 
 
 def _start(
-    env: Environment, networks: StatefulModule, config: TrainConfig, initial_state: TrainingState | None
+    env: Environment | HostEnvironments,
+    networks: StatefulModule,
+    config: TrainConfig,
+    initial_state: TrainingState | None,
 ) -> TrainingState:
     ppo = config.ppo
     contract = training_contract(env, config)
@@ -214,13 +226,13 @@ def _start(
         check_contract(saved, contract, place="initial_state", env_steps=steps, schedules="none")
     networks.train()  # it may have been evaluated
     state = bind_env_states(env, initial_state)
-    n_envs = done_of(state.env_states).shape[0]
+    n_envs = jax.tree.leaves(state.env_states.obs)[0].shape[0]
     if n_envs != ppo.n_envs:
         raise ValueError(f"initial_state holds {n_envs} environments, config.ppo.n_envs is {ppo.n_envs}.")
     return replace(state, contract=contract)
 
 
-def training_contract(env: Environment, config: TrainConfig) -> dict[str, dict[str, Any]]:
+def training_contract(env: Environment | HostEnvironments, config: TrainConfig) -> dict[str, dict[str, Any]]:
     """What must stay the same when a training goes on: the configuration, and what the environment says of itself."""
     return perdure.contract_of(config, horizon=HORIZON, free=FREE, own=contract_of(env))
 
