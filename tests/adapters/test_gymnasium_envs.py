@@ -15,6 +15,8 @@ from gymnasium import wrappers  # noqa: E402
 from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 from gymnasium.wrappers import vector as vector_wrappers  # noqa: E402
 
+from perdure.adapters.resolve import Resolver  # noqa: E402
+from perdure.checkpoint.restore import restore  # noqa: E402
 from perdure.contract.naming import name_of  # noqa: E402
 
 Make = Callable[[], Any]
@@ -228,6 +230,18 @@ def test_action_spaces_go_on_sampling(trip):
     ]
 
 
+def test_spaces_that_belong_to_the_class_are_part_of_the_environment(trip):
+    source, target = Custom(), Custom()
+    source.action_space.seed(1)
+    snapshot = trip.saved(source)
+    expected = [source.action_space.sample() for _ in range(20)]
+
+    restore(snapshot, {"c": target}, Resolver(), "step")
+
+    assert "action_space" not in vars(target)
+    assert [target.action_space.sample() for _ in range(20)] == expected
+
+
 def test_real_time_starts_anew_and_no_digest_depends_on_it(trip):
     make = WRAPPED["RecordEpisodeStatistics"]
     source, target = in_mid_episode(make, 50), make()
@@ -405,6 +419,25 @@ def test_a_users_environment_of_plain_data_needs_nothing(trip):
     trip.restored(source, target)
 
     assert (target.grid.tolist(), target.pieces, target.best) == (np.eye(3).tolist(), [{"at": (1, 2)}], None)
+
+
+class Moving(Custom):
+    """Keeps its own method as an attribute."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.move = at, self.forward
+
+    def forward(self) -> None:
+        self.at += 1
+
+
+def test_methods_of_the_environment_itself_stay_bound_to_it(trip):
+    target = Moving(0)
+
+    trip.restored(Moving(5), target)
+    target.move()
+
+    assert target.at == 6
 
 
 def _closure_over(value: Any) -> Callable[[], Any]:

@@ -4,6 +4,7 @@ import functools
 import types
 from collections import deque
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 import gymnasium
@@ -33,19 +34,24 @@ WALL_CLOCK = frozenset({"episode_start_time", "episode_start_times", "time_queue
 TABLES = frozenset({"P"})
 """Transition tables of the toy texts. They are large and follow from the arguments, so a fact tells their digest."""
 
-_SEES_NOTHING_MORE = (*PLAIN_TYPES, np.ndarray, np.generic, np.dtype, np.ufunc, type, types.ModuleType)
+_SEES_NOTHING_MORE = (*PLAIN_TYPES, np.ndarray, np.generic, np.dtype, np.ufunc, type, types.ModuleType, Enum, frozenset)
 _AROUND_OTHERS = (gymnasium.Wrapper, gymnasium.vector.VectorWrapper, gymnasium.vector.SyncVectorEnv)
 _GYMNASIUM = (gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.Space, EnvSpec)
 
 
 def state_of(obj: Any) -> Children:
-    """The attributes that are state, by name, sorted: objects that set theirs in another order agree."""
+    """The attributes that are state, by name, sorted: objects that set theirs in another order agree.
+
+    Spaces may be attributes of the class.
+    """
     skipped = CHOSEN | RENDERING
     if isinstance(obj, gymnasium.wrappers.RecordEpisodeStatistics | gymnasium.wrappers.vector.RecordEpisodeStatistics):
         skipped |= WALL_CLOCK
     if has_table(obj):
         skipped |= TABLES
-    return {name: value for name, value in sorted(vars(obj).items()) if name not in skipped}
+    of_classes = {name: value for cls in reversed(type(obj).__mro__) for name, value in vars(cls).items()}
+    spaces = {name: value for name, value in of_classes.items() if isinstance(value, gymnasium.Space)}
+    return {name: value for name, value in sorted({**spaces, **vars(obj)}.items()) if name not in skipped}
 
 
 def has_table(obj: Any) -> bool:

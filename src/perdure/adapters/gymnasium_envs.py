@@ -61,7 +61,9 @@ class ByAttributes(Container):
         attributes = self.attributes(obj)
         for name in sorted((attributes.keys() | tree.keys()) - {CLASS}):
             if name in tree:
-                vars(obj)[name] = restore_slot(attributes.get(name), tree[name], name, walk)
+                restored = restore_slot(attributes.get(name), tree[name], name, walk)
+                if name not in attributes or restored is not attributes[name]:
+                    vars(obj)[name] = restored
             else:  # only when what was before is put back
                 del vars(obj)[name]
         return obj

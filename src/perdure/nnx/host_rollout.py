@@ -71,12 +71,13 @@ def unroll_on_host(
         rest, carries, on_device = act(networks, params, rest, network_states, obs)
         decision = jax.device_get(on_device)
         after = env.step(decision.actions)
+        done: Any = after.done  # a NumPy array until the rollout is learned from
         transitions.append(
             Transition(
                 obs=obs,
                 loglikelihoods=decision.loglikelihoods,
                 rewards=after.reward,
-                done=after.done,
+                done=done,
                 bootstrap_values=_values_where_truncated(networks, params, rest, carries, after),
                 rollout_extras=decision.rollout_extras,
                 measured=_measured(decision, after, logging_level),
