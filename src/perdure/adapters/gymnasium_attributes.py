@@ -1,6 +1,7 @@
 """Gymnasium's objects by their attributes: what is state, what was chosen when they were built, what cannot be seen."""
 
 import functools
+import marshal
 import types
 from collections import deque
 from collections.abc import Iterator
@@ -49,9 +50,14 @@ def state_of(obj: Any) -> Children:
         skipped |= WALL_CLOCK
     if has_table(obj):
         skipped |= TABLES
-    of_classes = {name: value for cls in reversed(type(obj).__mro__) for name, value in vars(cls).items()}
-    spaces = {name: value for name, value in of_classes.items() if isinstance(value, gymnasium.Space)}
+    spaces = {name: getattr(type(obj), name) for name in _spaces_of(type(obj))}
     return {name: value for name, value in sorted({**spaces, **vars(obj)}.items()) if name not in skipped}
+
+
+@functools.lru_cache(maxsize=1024)
+def _spaces_of(kind: type) -> tuple[str, ...]:
+    names = {name for cls in kind.__mro__ for name in vars(cls)}
+    return tuple(name for name in sorted(names) if isinstance(getattr(kind, name, None), gymnasium.Space))
 
 
 def has_table(obj: Any) -> bool:
@@ -71,7 +77,8 @@ def note_choices(obj: Any, walk: Walk) -> None:
         arguments = {name: value for name, value in obj.spec.kwargs.items() if name not in RENDERING}
         _note_arguments(arguments, walk, "spec", "arguments")
     for name in TABLES & vars(obj).keys() if has_table(obj) else ():
-        walk.fact(f"table {digest_of(repr(vars(obj)[name]).encode())}", name)
+        # Only digested, never read back. The text of a table would take fifty times as long, at every boundary.
+        walk.fact(f"table {digest_of(marshal.dumps(vars(obj)[name], 2))}", name)
 
 
 def note_space(space: gymnasium.Space[Any], walk: Walk) -> None:
@@ -87,7 +94,7 @@ def _note_arguments(arguments: dict[str, Any], walk: Walk, *below: str) -> None:
             walk.fact(text, *below, *path[1:])
 
 
-def refuse_hidden_state(obj: Any, walk: Walk) -> None:
+def refuse_hidden_state(obj: Any, attributes: Children, walk: Walk) -> None:
     """Refuses attributes behind which state may stand that a walk over attributes cannot see.
 
     Raises:
@@ -101,7 +108,7 @@ def refuse_hidden_state(obj: Any, walk: Walk) -> None:
             f"{place}: {type(obj).__qualname__} keeps {', '.join(slots)} in __slots__, where perdure does not look. "
             "Remove __slots__, or give the class state_dict() and load_state_dict()."
         )
-    for name, value in state_of(obj).items():
+    for name, value in attributes.items():
         for hidden in _hidden(value):
             raise CaptureError(
                 f"{place}/{name}: {hidden}, whose state a checkpoint would miss. Keep it as an attribute of the "

@@ -108,7 +108,7 @@ class Env(ByAttributes):
         if own is not None:
             inner = {"env": walk.capture(obj.env, "env")} if _is_wrapper(obj) else {}
             return {CLASS: name_of(type(obj)), **inner, **own.capture(obj, walk)}
-        refuse_hidden_state(obj, walk)
+        refuse_hidden_state(obj, self.attributes(obj), walk)
         try:
             return super().capture(obj, walk)
         except UnknownObjectError as error:

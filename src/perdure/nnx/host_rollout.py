@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from perdure import UsageError
 from perdure.nnx.host import HostEnvironments, HostStates, HostStep
 from perdure.nnx.metrics import LoggingLevel
 from perdure.nnx.networks.types import PPONetworkOutput
@@ -64,7 +65,15 @@ def unroll_on_host(
         network_states: Their carries, leading axis `B`.
         rollout_length: Number of steps `T`.
         logging_level: What is measured beside.
+
+    Raises:
+        UsageError: If the states are those of other environments.
     """
+    if env_states.envs is not env.envs:
+        raise UsageError(
+            f"env_states: they are of another {type(env).__name__} than the one given. Hand in the one that the state "
+            "was made with; a checkpoint can be restored into a new one."
+        )
     params, rest = variables
     obs, transitions = env_states.obs, []
     for _ in range(rollout_length):

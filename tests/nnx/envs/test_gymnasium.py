@@ -27,6 +27,7 @@ from perdure.nnx import (
     load_checkpoint,
     make_checkpoint_fn,
     make_mlp_actor_critic,
+    ppo_step,
     ppo,
     train_ppo,
 )
@@ -363,6 +364,15 @@ EVALUATES = replace(config(), eval=EvalConfig(n_envs=3))
 def test_a_training_that_cannot_be_right_is_refused_before_it_begins(train: Any, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         train()
+
+
+def test_a_state_goes_on_in_the_environments_that_it_is_of_and_no_others():
+    env = vector()
+    state = train_ppo(env, networks(), config(updates=1)).training_state
+
+    assert ppo_step(env, state, config().ppo)[0].steps_taken == 2 * 28
+    with pytest.raises(UsageError, match=r"env_states: they are of another GymnasiumVector than the one given\. Hand"):
+        ppo_step(vector(), state, config().ppo)
 
 
 def test_a_vector_environment_may_not_evaluate_in_what_it_trains_in_under_another_name():
