@@ -16,8 +16,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 from gymnasium.wrappers import vector as vector_wrappers  # noqa: E402
 
 from perdure.adapters.resolve import Resolver  # noqa: E402
+from perdure.checkpoint.capture import Counters, capture  # noqa: E402
 from perdure.checkpoint.restore import restore  # noqa: E402
 from perdure.contract.naming import name_of  # noqa: E402
+from perdure.errors import RestoreError  # noqa: E402
 
 Make = Callable[[], Any]
 
@@ -255,6 +257,44 @@ def test_real_time_starts_anew_and_no_digest_depends_on_it(trip):
     assert target.return_queue == source.return_queue
     assert (target.episode_count, target.episode_lengths) == (source.episode_count, source.episode_lengths)
     assert (len(target.time_queue), target.episode_start_time > source.episode_start_time + 999) == (0, True)
+
+
+class Failing:
+    """Restored after the environment, and cannot be the first time."""
+
+    def __init__(self) -> None:
+        self.fails = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"x": 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.fails:
+            self.fails = False
+            raise OSError("no")
+
+
+@pytest.mark.parametrize("target", [lambda make: make(), with_another_past], ids=["fresh", "used"])
+def test_an_environment_is_put_back_as_it_was_if_another_object_cannot_be_restored(trip, target: Callable[[Make], Any]):
+    """Also attributes that it did not have, and generators that it had not made yet."""
+    make = VECTORS["wrapped inside"]
+    snapshot = capture({"c": in_mid_episode(make), "z": Failing()}, Resolver(), Counters()).snapshot
+    restored = target(make)
+    before, attributes = trip.digest(restored), sorted(vars(restored.envs[0].unwrapped))
+
+    with pytest.raises(RestoreError, match="The state from before has been put back"):
+        restore(snapshot, {"c": restored, "z": Failing()}, Resolver(), "step")
+
+    assert (trip.digest(restored), sorted(vars(restored.envs[0].unwrapped))) == (before, attributes)
+
+
+def test_an_observation_that_is_the_environment_s_own_buffer_comes_back_as_that(trip):
+    source, target = in_mid_episode(VECTORS["without copies"]), VECTORS["without copies"]()
+
+    envs, observation = trip.restored([source, source._observations], [target, target._observations])
+
+    assert envs is target
+    assert observation is envs._observations
 
 
 def _set(name: str, value: Any) -> Callable[[Any], None]:

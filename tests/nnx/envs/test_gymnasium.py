@@ -27,11 +27,10 @@ from perdure.nnx import (
     load_checkpoint,
     make_checkpoint_fn,
     make_mlp_actor_critic,
-    ppo_step,
     ppo,
+    ppo_step,
     train_ppo,
 )
-from perdure.nnx.metrics import LoggingLevel as Level
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -231,7 +230,7 @@ def test_nothing_is_compiled_twice():
 
 
 def test_every_metric_is_measured():
-    settings = config(updates=2, logging_level=Level.ALL)
+    settings = config(updates=2, logging_level=LoggingLevel.ALL)
 
     measured = train_ppo(vector(), networks(), settings).final_metrics
 
