@@ -387,6 +387,10 @@ def test_the_contract_tells_what_is_stepped():
 
     told = env.contract()
 
-    assert told["env"]["gymnasium"] == gymnasium.__version__
-    assert told["env"]["environments"] == ["<TimeLimit<OrderEnforcing<PassiveEnvChecker<CartPoleEnv<CartPole-v1>>>>>"]
+    assert told["env"] == {
+        "env_id": "CartPole-v1",
+        "gymnasium": gymnasium.__version__,
+        "inside": ["<TimeLimit<OrderEnforcing<PassiveEnvChecker<CartPoleEnv<CartPole-v1>>>>>"],
+        "around": ["SyncVectorEnv"],
+    }
     assert told["interface"] == {"obs_shape": (4,), "action": {"kind": "discrete", "size": 2}}

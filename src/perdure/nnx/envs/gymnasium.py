@@ -87,10 +87,14 @@ class GymnasiumVector(HostEnvironments):
 
     def contract(self) -> dict[str, dict[str, Any]]:
         """What a resumed run must find unchanged; what the environments' adapter tells is compared beside it."""
-        inside = getattr(self.envs.unwrapped, "envs", [])
-        kinds = sorted({str(env) for env in inside}) or [str(self.envs.unwrapped)]
+        inside = getattr(self.envs.unwrapped, "envs", None) or [self.envs.unwrapped]
         return {
-            "env": {"gymnasium": gymnasium.__version__, "environments": kinds, "wrapped_in": _wrappers(self.envs)},
+            "env": {
+                "env_id": ", ".join(sorted({_id_of(env.unwrapped) for env in inside})),
+                "gymnasium": gymnasium.__version__,
+                "inside": sorted({str(env) for env in inside}),
+                "around": _wrappers(self.envs),
+            },
             "interface": {"obs_shape": self.obs_shape, "action": vars(self.action)},
         }
 
@@ -136,6 +140,10 @@ def _check_mode(envs: VectorEnv[Any, Any, Any]) -> None:
             "SyncVectorEnv(..., autoreset_mode=AutoresetMode.SAME_STEP), or with make_vec(..., "
             'vectorization_mode="sync", vector_kwargs={"autoreset_mode": "SameStep"}).'
         )
+
+
+def _id_of(env: Any) -> str:
+    return env.spec.id if env.spec is not None else type(env).__qualname__
 
 
 def _wrappers(envs: Any) -> list[str]:
