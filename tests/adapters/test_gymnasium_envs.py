@@ -207,6 +207,17 @@ def test_the_adapters_of_gymnasium_s_classes(trip):
     ]
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("make", [*ENVIRONMENTS.values(), WRAPPED["all in a row"]], ids=[*ENVIRONMENTS, "all in a row"])
+def test_every_instant_is_as_good_as_another(trip, make: Make):
+    """One lucky instant proves nothing: each of forty, restored into an environment with another past."""
+    for steps in range(40):
+        source, restored = in_mid_episode(make, steps), with_another_past(make)
+        trip.restored(source, restored)
+
+        assert walk(restored, 30, seed=3) == walk(source, 30, seed=3), f"after {steps} steps"
+
+
 def test_an_environment_that_was_never_reset_comes_back_as_that(trip):
     make = ENVIRONMENTS["CartPole-v1"]
 

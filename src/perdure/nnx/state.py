@@ -10,8 +10,8 @@ import optax
 from flax import nnx
 
 from perdure.nnx.config import PPOConfig
-from perdure.nnx.environment import Environment, check_environment, checked_state
-from perdure.nnx.host import HostEnvironments
+from perdure.nnx.environment import Environment, check_environment, checked_state, done_of
+from perdure.nnx.host import HostEnvironments, HostStates
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.trees import strong
 
@@ -194,6 +194,13 @@ def fresh_env_states(env: Environment | HostEnvironments, key: jax.Array, n_envs
         env.check_number(n_envs, "config.ppo.n_envs")
         return env.start(key)
     return reset_all(env, jax.random.split(key, n_envs))
+
+
+def number_of_envs(env_states: Any) -> int:
+    """How many environments the states are of."""
+    if isinstance(env_states, HostStates):
+        return jax.tree.leaves(env_states.obs)[0].shape[0]
+    return done_of(env_states).shape[0]
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 import perdure
@@ -18,7 +17,14 @@ from perdure.nnx.environment import Environment, contract_of
 from perdure.nnx.host import HostEnvironments, check_evaluation
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.ppo import iterate
-from perdure.nnx.state import TrainingState, join_state, new_training_state, split_state, video_key
+from perdure.nnx.state import (
+    TrainingState,
+    join_state,
+    new_training_state,
+    number_of_envs,
+    split_state,
+    video_key,
+)
 from perdure.nnx.video import VideoData, check_can_render, film
 from perdure.nnx.watching import Watched, evaluation_in, measure
 
@@ -226,7 +232,7 @@ def _start(
         check_contract(saved, contract, place="initial_state", env_steps=steps, schedules="none")
     networks.train()  # it may have been evaluated
     state = bind_env_states(env, initial_state)
-    n_envs = jax.tree.leaves(state.env_states.obs)[0].shape[0]
+    n_envs = number_of_envs(state.env_states)
     if n_envs != ppo.n_envs:
         raise ValueError(f"initial_state holds {n_envs} environments, config.ppo.n_envs is {ppo.n_envs}.")
     return replace(state, contract=contract)

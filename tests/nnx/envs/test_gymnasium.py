@@ -172,6 +172,15 @@ def test_what_a_start_gives_depends_on_the_key_alone():
     assert once != other
 
 
+def test_a_seed_of_their_own_replaces_that_of_the_training():
+    envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    seeded = GymnasiumVector(envs, seed=3)
+
+    starts = [seeded.start(jax.random.key(key)).obs.tolist() for key in (1, 2)]
+
+    assert starts[0] == starts[1] == np.asarray(envs.reset(seed=3)[0]).tolist()
+
+
 def test_two_fresh_trainings_of_one_seed_are_the_same_to_the_last_generator(tmp_path: Path):
     """Also the generators of spaces, which Gymnasium seeds from the operating system."""
     for name in ("one", "two"):
