@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -515,13 +516,35 @@ class Slotted(Custom):
             lambda: Custom(hooks=[_closure_over([Opaque()])]),
             r"c/hooks: the function .* binds value, an object of class ",
         ),
+        (
+            lambda: Custom(noise=functools.partial(random.Random(1).gauss, 0.0, 1.0)),
+            r"c/noise: the method gauss of an object of class random:Random",
+        ),
+        (
+            lambda: Custom(noise=functools.partial(random.Random(1).random)),
+            r"c/noise: the method random of an object of class random:Random",
+        ),
+        (
+            lambda: Custom(noise=functools.lru_cache(_closure_over(Opaque()))),
+            r"c/noise: the function .* binds value, an object of class ",
+        ),
         (lambda: Slotted(), r"c: Slotted keeps hidden in __slots__, where perdure does not look"),
         (
             lambda: wrappers.TimeLimit(Custom(engine=Opaque()), 9),
             r"c/env/engine: no adapter knows a [^!]* are not captured yet\.$",
         ),
     ],
-    ids=["object", "method in C", "closure", "closure in a list", "slots", "wrapped"],
+    ids=[
+        "object",
+        "method in C",
+        "closure",
+        "closure in a list",
+        "partial",
+        "partial in C",
+        "wrapped function",
+        "slots",
+        "wrapped",
+    ],
 )
 def test_what_cannot_be_captured_is_refused_by_name(trip, make: Make, message: str):
     with pytest.raises(TypeError, match=message):

@@ -1,6 +1,7 @@
 """Gymnasium's objects by their attributes: what is state, what was chosen when they were built, what cannot be seen."""
 
 import functools
+import inspect
 import marshal
 import types
 from collections import deque
@@ -97,6 +98,8 @@ def _note_arguments(arguments: dict[str, Any], walk: Walk, *below: str) -> None:
 def refuse_hidden_state(obj: Any, attributes: Children, walk: Walk) -> None:
     """Refuses attributes behind which state may stand that a walk over attributes cannot see.
 
+    Plain data that a function binds is a fact, and need not be refused: a resume compares it.
+
     Raises:
         CaptureError: attributes in slots, methods of objects that are not written in Python, functions that bind
             objects.
@@ -128,12 +131,25 @@ def _hidden(value: Any) -> Iterator[str]:
     elif isinstance(value, types.BuiltinFunctionType):
         if not isinstance(value.__self__, types.ModuleType | type | None):
             yield f"the method {value.__name__} of {_described(value.__self__)}"
+    elif isinstance(value, functools.partial):
+        yield from _hidden_in_fact(value.func)
+        yield from _hidden([*value.args, *value.keywords.values()])
     elif type(value) in (list, tuple, deque):
         for item in value:
             yield from _hidden(item)
     elif type(value) is dict:
         for item in value.values():
             yield from _hidden(item)
+    elif callable(value) and not isinstance(value, type) and hasattr(value, "__wrapped__"):
+        yield from _hidden_in_fact(inspect.unwrap(value))
+
+
+def _hidden_in_fact(function: Any) -> Iterator[str]:
+    """The same where a method, too, counts by its name alone."""
+    if not isinstance(function, types.MethodType):
+        yield from _hidden(function)
+    elif not isinstance(function.__self__, (type, *_GYMNASIUM)):
+        yield f"the method {function.__name__} of {_described(function.__self__)}"
 
 
 def _bound_objects(function: types.FunctionType) -> Iterator[str]:
