@@ -50,6 +50,12 @@ def nnx_ppo() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def nnx_gymnasium() -> ModuleType:
+    """The same on Gymnasium's vector environments: `tests/resume/nnx_gymnasium.py`. Needs JAX and Gymnasium."""
+    return load_beside("resume/nnx_gymnasium")
+
+
+@pytest.fixture(scope="session")
 def nnx_mujoco() -> ModuleType:
     """The same on brax and MuJoCo Playground: `tests/resume/nnx_mujoco.py`. Needs JAX, brax and Playground."""
     return load_beside("resume/nnx_mujoco")

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from perdure.nnx import CategoricalSampler, PPOAdapter, Sequential, make_mlp_actor_critic, make_mlp_layers, unroll_env
+from perdure.nnx.rollout import bootstrapped
 
 
 def collect(env, networks, *, length=12, batch=4, key=2):
@@ -44,7 +45,7 @@ def test_the_key_decides_the_new_episodes(toys):
 @pytest.mark.parametrize("truncates", [True, False])
 def test_a_truncation_is_bootstrapped_from_its_final_observation(toys, truncates):
     networks = plain()
-    _, env_states, rollout = collect(toys.Counting(limit=5, truncates=truncates), networks)
+    carries, env_states, rollout = collect(toys.Counting(limit=5, truncates=truncates), networks)
 
     def value(count: float) -> float:
         return float(networks(networks.initialize_state(1), jnp.array([[count]])).output.value_estimates[0])
@@ -54,7 +55,10 @@ def test_a_truncation_is_bootstrapped_from_its_final_observation(toys, truncates
     np.testing.assert_array_equal(bootstrap[:-1][~done[:-1]], 0.0)
     open_ends = [value(float(obs)) for obs in env_states.obs[~done[-1], 0]]
     assert open_ends, "the rollout ends within an episode"
-    np.testing.assert_allclose(bootstrap[-1][~done[-1]], open_ends, rtol=1e-5)
+    filled = np.asarray(bootstrapped(networks, carries, rollout))
+    np.testing.assert_allclose(filled[-1][~done[-1]], open_ends, rtol=1e-5)
+    np.testing.assert_array_equal(filled[:-1], bootstrap[:-1])
+    np.testing.assert_array_equal(filled[-1][done[-1]], bootstrap[-1][done[-1]])
 
 
 def test_a_bootstrap_draws_no_random_number(toys):

@@ -54,6 +54,10 @@ INHERITED = MappingProxyType(
         "flax.nnx.variablelib.Variable": "nnx_objects:Variable",
         "flax.nnx.pytreelib.Pytree": "nnx_objects:Node",
         "flax.nnx.statelib.State": "nnx_objects:State",
+        "gymnasium.core.Env": "gymnasium_envs:Env",
+        "gymnasium.vector.vector_env.VectorEnv": "gymnasium_envs:Env",
+        "gymnasium.spaces.space.Space": "gymnasium_envs:Space",
+        "gymnasium.wrappers.utils.RunningMeanStd": "gymnasium_envs:RunningStatistics",
         "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
     }
 )

@@ -97,9 +97,9 @@ class Walk:
         """The restored value inside a wrapper."""
         return self._resolver.resolve(obj, self.path).restore(obj, tree, self)
 
-    def is_plain(self, tree: Tree) -> bool:
+    def is_plain(self, tree: Tree, *below: Step) -> bool:
         """Whether `rebuild` can do without a target: built-in containers, plain leaves, arrays and keys only."""
-        return self._is_plain(tree, self.path)
+        return self._is_plain(tree, (*self.path, *below))
 
     def holds_plain(self, tree: Tree) -> bool:
         """Whether all that the container at this place holds is plain."""

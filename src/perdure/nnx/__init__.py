@@ -1,6 +1,7 @@
 """Training with JAX and Flax NNX: networks with explicit state, environments, PPO that resumes bit for bit.
 
-Environments of other libraries are in `perdure.nnx.envs.gymnax`, `.brax` and `.playground`, each with its own extra.
+Environments of other libraries are in `perdure.nnx.envs.gymnax`, `.gymnasium`, `.brax` and `.playground`, each with its
+own extra.
 """
 
 from perdure.nnx.checkpointing import CheckpointCallback, load_checkpoint, make_checkpoint_fn

@@ -4,7 +4,7 @@ The one-line way is `train_ppo(..., run="runs/x")`, which also resumes by itself
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,8 +14,9 @@ from flax import nnx
 from perdure import Checkpoint, ContractError, UsageError, save
 from perdure.nnx.config import TrainConfig, from_mapping, to_mapping
 from perdure.nnx.environment import Environment
+from perdure.nnx.host import HostEnvironments, HostStates
 from perdure.nnx.networks.types import StatefulModule
-from perdure.nnx.state import TrainingState, optimizer_of, reset_all
+from perdure.nnx.state import TrainingState, fresh_env_states, optimizer_of
 from perdure.nnx.trees import strong
 
 
@@ -70,7 +71,7 @@ def load_checkpoint(
     networks: StatefulModule,
     optimizer: nnx.Optimizer[Any],
     *,
-    env: Environment | None = None,
+    env: Environment | HostEnvironments | None = None,
     accept: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Restore what a callback of `make_checkpoint_fn` saved.
@@ -101,7 +102,7 @@ def load_checkpoint(
         raise UsageError(f"{path}: no component {', '.join(missing)}: make_checkpoint_fn did not write it.")
     plain = checkpoint.read()
     config = _restored_config(plain["config"])
-    n_envs = _leading_axis(plain["env_states"])
+    n_envs = _leading_axis(_arrays_of(plain["env_states"]))
     # A copy draws the fresh carries, so that no random stream of the networks moves.
     carries = strong(nnx.clone(networks).initialize_state(n_envs))
     values = _restore(
@@ -166,7 +167,7 @@ class UnboundEnvStates:
         return f"UnboundEnvStates({self.checkpoint.path}, n_envs={self.n_envs})"
 
 
-def bind_env_states(env: Environment, state: TrainingState) -> TrainingState:
+def bind_env_states(env: Environment | HostEnvironments, state: TrainingState) -> TrainingState:
     """The state with `env_states` of the environment's classes; the same state if they have them already.
 
     Raises:
@@ -175,8 +176,14 @@ def bind_env_states(env: Environment, state: TrainingState) -> TrainingState:
     unbound = state.env_states
     if not isinstance(unbound, UnboundEnvStates):
         return state
-    fresh = reset_all(env, jax.random.split(jax.random.key(0), unbound.n_envs))
+    fresh = fresh_env_states(env, jax.random.key(0), unbound.n_envs)
     return replace(state, env_states=unbound.checkpoint.load(env_states=fresh)["env_states"])
+
+
+def _arrays_of(env_states: Any) -> Any:
+    """What has the leading axis: of saved `HostStates`, the observations."""
+    is_of_host = isinstance(env_states, dict) and env_states.keys() == {field.name for field in fields(HostStates)}
+    return env_states["obs"] if is_of_host else env_states
 
 
 def _leading_axis(tree: Any) -> int:
@@ -197,8 +204,8 @@ def _stored_config(config: TrainConfig | Mapping[str, Any] | None) -> dict[str, 
 def _restored_config(stored: Any) -> Any:
     if stored is None:
         return None
-    fields = stored["fields"]
-    return from_mapping(TrainConfig, fields) if stored["kind"] == _TRAIN_CONFIG else fields
+    saved = stored["fields"]
+    return from_mapping(TrainConfig, saved) if stored["kind"] == _TRAIN_CONFIG else saved
 
 
 _TRAIN_CONFIG = "TrainConfig"

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,9 @@ import numpy as np
 
 import perdure
 from perdure import UsageError
+
+if TYPE_CHECKING:
+    from perdure.nnx.host import HostEnvironments
 
 State = TypeVar("State")
 
@@ -72,7 +75,7 @@ class Environment(Protocol):
         ...
 
 
-def contract_of(env: Environment) -> dict[str, Any]:
+def contract_of(env: "Environment | HostEnvironments") -> dict[str, Any]:
     """The contract sections of an environment: what its method `contract` says, or else its class and attributes.
 
     An attribute that cannot be compared is told by its class alone, with a warning: a method `contract` can tell more.
@@ -97,7 +100,7 @@ def contract_of(env: Environment) -> dict[str, Any]:
     return {"env": told}
 
 
-def _attributes(env: Environment) -> dict[str, Any]:
+def _attributes(env: "Environment | HostEnvironments") -> dict[str, Any]:
     fields = dataclasses.fields(env) if dataclasses.is_dataclass(env) else ()
     return {**{entry.name: getattr(env, entry.name) for entry in fields}, **getattr(env, "__dict__", {})}
 

@@ -58,14 +58,15 @@ def evaluate(
     """`eval_rollout` on split networks; scalars that may still be under computation."""
     policy = policy_of(graphdef, states, jax.random.fold_in(key, 0))
     episodes = _play(env, policy, n_envs, max_episode_length, jax.random.fold_in(key, 1))
-    metrics = _summary("lifespan", episodes.length, logging_percentiles)
+    metrics = summary("lifespan", episodes.length, logging_percentiles)
     for path, returns in jax.tree_util.tree_leaves_with_path(episodes.returns):
         where = "/" + jax.tree_util.keystr(path, simple=True, separator="/") if path else ""
-        metrics |= _summary("episode_reward", returns, logging_percentiles, where)
+        metrics |= summary("episode_reward", returns, logging_percentiles, where)
     return metrics | {"episodes_cut_off": jnp.sum(~episodes.done, dtype=jnp.int32)}
 
 
-def _summary(name: str, values: jax.Array, percentiles: Percentiles, where: str = "") -> Metrics:
+def summary(name: str, values: jax.Array, percentiles: Percentiles, where: str = "") -> Metrics:
+    """Mean, standard deviation and percentiles of what each episode came to."""
     levels = statistics(f"{name}{where}", values, percentiles) if percentiles else {}
     values = values.astype(jnp.float32)
     return {f"{name}_mean{where}": jnp.mean(values), f"{name}_std{where}": jnp.std(values), **levels}

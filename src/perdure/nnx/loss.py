@@ -11,7 +11,7 @@ from perdure.nnx.devices import Devices, mean_and_deviation
 from perdure.nnx.gae import gae
 from perdure.nnx.metrics import LoggingLevel
 from perdure.nnx.networks.types import PPONetworkOutput, StatefulModule
-from perdure.nnx.rollout import Transition
+from perdure.nnx.rollout import Transition, bootstrapped
 from perdure.nnx.trees import same_structure, total
 
 LossMetrics = dict[str, Any]
@@ -50,7 +50,7 @@ def ppo_loss(
         ),
         rollout.rewards,
         jax.lax.stop_gradient(output.value_estimates),
-        rollout.bootstrap_values,
+        jax.lax.stop_gradient(bootstrapped(networks, replayed.next_state, rollout)),
     )
     surrogates, policy_change = _actor_losses(
         output.loglikelihoods, rollout.loglikelihoods, advantages, config, devices

@@ -14,17 +14,21 @@ from perdure.nnx.checkpointing import bind_env_states
 from perdure.nnx.config import PPOConfig
 from perdure.nnx.devices import Devices, mesh_of, place, specs
 from perdure.nnx.environment import Environment
+from perdure.nnx.host import HostEnvironments
+from perdure.nnx.host_rollout import unroll_on_host
 from perdure.nnx.loss import LossMetrics, ppo_loss
 from perdure.nnx.metrics import LoggingLevel, Metrics, statistics
 from perdure.nnx.networks.types import StatefulModule
-from perdure.nnx.rollout import Transition, unroll_env
+from perdure.nnx.rollout import Transition, ended_at, unroll_env
 from perdure.nnx.state import Arrays, Structure, TrainingState, join_state, split_state
 
 FINITE = "is_finite"
 """Name of the metric that says whether the losses of an iteration, and the parameters after it, are finite numbers."""
 
 
-def ppo_step(env: Environment, training_state: TrainingState, config: PPOConfig) -> tuple[TrainingState, Metrics]:
+def ppo_step(
+    env: Environment | HostEnvironments, training_state: TrainingState, config: PPOConfig
+) -> tuple[TrainingState, Metrics]:
     """One iteration of PPO (arXiv:1707.06347).
 
     Args:
@@ -43,12 +47,16 @@ def ppo_step(env: Environment, training_state: TrainingState, config: PPOConfig)
     return join_state(training_state, arrays, steps_taken), metrics
 
 
-def iterate(env: Environment, structure: Structure, config: PPOConfig, arrays: Arrays) -> tuple[Arrays, Metrics]:
+def iterate(
+    env: Environment | HostEnvironments, structure: Structure, config: PPOConfig, arrays: Arrays
+) -> tuple[Arrays, Metrics]:
     """One iteration on arrays, which are donated: the caller must not use them again.
 
     Compiled once per environment, structure, configuration and shapes; the horizon is no part of it.
     """
     timeless = dataclasses.replace(config, total_steps=config.steps_per_iteration)
+    if isinstance(env, HostEnvironments):
+        return _iterate_on_host(env, structure, timeless, arrays)
     return _iterate(env, structure, timeless, arrays)
 
 
@@ -78,16 +86,63 @@ def _iteration(env: Environment, structure: Structure, config: PPOConfig, arrays
         devices.own_key(reset_key),
         config.logging_level,
     )
-    experience = dataclasses.replace(rollout, measured={})
-    losses = update(
-        networks, optimizer, arrays.network_states, experience, devices.own_key(shuffle_key), config, devices
-    )
-    metrics = measure(devices.stack(losses), devices.stack(_told(rollout, config)), networks, config)
-    networks.update_statistics(devices.join(rollout.rollout_extras))
+    metrics = _learn(networks, optimizer, arrays.network_states, rollout, shuffle_key, config, devices)
     devices.common_streams(networks, common)
     _, params, rest = nnx.split(networks, nnx.Param, ...)
     after = Arrays(params, rest, nnx.state(optimizer), network_states, env_states, rng_key)
     return after, metrics
+
+
+def _iterate_on_host(
+    env: HostEnvironments, structure: Structure, config: PPOConfig, arrays: Arrays
+) -> tuple[Arrays, Metrics]:
+    """The same where the environments step on the host; one compiled function learns from what they gave."""
+    variables = (arrays.params, arrays.rest)
+    collected = unroll_on_host(
+        env,
+        arrays.env_states,
+        structure.networks,
+        variables,
+        arrays.network_states,
+        config.rollout_length,
+        config.logging_level,
+    )
+    before = arrays._replace(rest=collected.rest, env_states=())
+    last = (collected.network_states, collected.env_states.obs)
+    after, metrics = _learn_from_host(structure, config, before, last, collected.rollout)
+    return after._replace(env_states=collected.env_states), metrics
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _learn_from_host(
+    structure: Structure, config: PPOConfig, arrays: Arrays, last: tuple[Any, Any], rollout: Transition
+) -> tuple[Arrays, Metrics]:
+    """Learn from a rollout, given the networks as they are after it, and the carries and observations at its end."""
+    network_states, last_obs = last
+    rng_key, _, shuffle_key = jax.random.split(arrays.rng_key, 3)
+    networks = nnx.merge(structure.networks, arrays.params, arrays.rest)
+    optimizer = nnx.merge(structure.optimizer, arrays.optimizer)
+    rollout = ended_at(rollout, last_obs)
+    metrics = _learn(networks, optimizer, arrays.network_states, rollout, shuffle_key, config, Devices(1))
+    _, params, rest = nnx.split(networks, nnx.Param, ...)
+    return Arrays(params, rest, nnx.state(optimizer), network_states, (), rng_key), metrics
+
+
+def _learn(
+    networks: StatefulModule,
+    optimizer: nnx.Optimizer[Any],
+    network_states: Any,
+    rollout: Transition,
+    shuffle_key: jax.Array,
+    config: PPOConfig,
+    devices: Devices,
+) -> Metrics:
+    """Everything that follows a rollout, in place: the update, what is measured, and the networks' statistics."""
+    experience = dataclasses.replace(rollout, measured={})
+    losses = update(networks, optimizer, network_states, experience, devices.own_key(shuffle_key), config, devices)
+    metrics = measure(devices.stack(losses), devices.stack(_told(rollout, config)), networks, config)
+    networks.update_statistics(devices.join(rollout.rollout_extras))
+    return metrics
 
 
 def update(

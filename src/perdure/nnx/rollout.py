@@ -28,11 +28,14 @@ class Transition:
     done: jax.Array
     """Whether that ended the episode, for either reason; bool."""
     bootstrap_values: Any
-    """Estimated return after the step, of the structure of `rewards`, by the network that acted. Set where
-    the data ends but the task does not: at a truncation (from the final observation) and at the rollout's
-    last step. Elsewhere 0, which is right where the task ended, and unused where the next step follows."""
+    """Estimated return after the step, of the structure of `rewards`, where the data ends but the task does not: at
+    a truncation, by the network that acted and from the final observation. Elsewhere 0, which is right where the
+    task ended, and unused where the next step follows. After the rollout's last step, see `last_obs`."""
     rollout_extras: Any
     """What the network needs to repeat the step."""
+    last_obs: Any = None
+    """After a rollout: what the network would see next, leading axes `[1, B]`. The loss estimates the return from there
+    by the current critic, as it does for all other steps. None: `bootstrap_values` has that estimate already."""
     measured: dict[str, Any] = field(default_factory=dict)
     """What was asked for to be logged: `actions`, `truncated`, `env` and `net`, the metrics of both."""
 
@@ -77,8 +80,7 @@ def unroll_env(
     carry = (rest, network_states, env_states)
     (rest, network_states, env_states), transitions = jax.lax.scan(step, carry, jnp.arange(rollout_length))
     nnx.update(networks, rest)
-    last_values = _values(networks, network_states, env_states.obs)
-    return network_states, env_states, _bootstrap_at_the_end(transitions, last_values)
+    return network_states, env_states, ended_at(transitions, env_states.obs)
 
 
 def _step(
@@ -93,7 +95,7 @@ def _step(
     output: PPONetworkOutput = result.output
     after = strong(jax.vmap(env.step)(env_states, output.actions))
     done = done_of(after)
-    _check_value_heads(output.value_estimates, after.reward)
+    check_value_heads(output.value_estimates, after.reward)
     transition = Transition(
         obs=env_states.obs,
         loglikelihoods=output.loglikelihoods,
@@ -131,27 +133,45 @@ def _values_where_truncated(networks: StatefulModule, network_states: Any, state
     zeros = jax.tree.map(jnp.zeros_like, states.reward)
 
     def evaluate() -> Any:
-        return select(truncated, _values(networks, network_states, states.obs), zeros)
+        return select(truncated, values_of(networks, network_states, states.obs), zeros)
 
     return jax.lax.cond(truncated.any(), evaluate, lambda: zeros)
 
 
-def _values(networks: StatefulModule, network_states: Any, obs: Any) -> Any:
+def values_of(networks: StatefulModule, network_states: Any, obs: Any) -> Any:
     """Value estimates by a copy of the networks, so that no random stream of theirs advances."""
     return nnx.clone(networks)(network_states, obs).output.value_estimates
 
 
-def _bootstrap_at_the_end(transitions: Transition, last_values: Any) -> Transition:
-    done = transitions.done[-1]
+def ended_at(transitions: Transition, obs: Any) -> Transition:
+    """A rollout's transitions, with the observations `[B, ...]` that follow its last step."""
+    return replace(transitions, last_obs=jax.tree.map(lambda leaf: leaf[None], obs))
+
+
+def bootstrapped(networks: StatefulModule, network_states: Any, rollout: Transition) -> Any:
+    """The `bootstrap_values` of a rollout, with those after its last step, where no episode ended there.
+
+    Args:
+        networks: Their critic estimates; nothing about them changes.
+        network_states: Their carries after the last step.
+        rollout: Leading axes `[T, B]`.
+    """
+    if rollout.last_obs is None:
+        return rollout.bootstrap_values
+    obs = jax.tree.map(lambda leaf: leaf[0], rollout.last_obs)
 
     def fill(bootstrap: jax.Array, last: jax.Array) -> jax.Array:
-        return bootstrap.at[-1].set(jnp.where(done, bootstrap[-1], last))
+        return bootstrap.at[-1].set(jnp.where(rollout.done[-1], bootstrap[-1], last))
 
-    values = jax.tree.map(fill, transitions.bootstrap_values, last_values)
-    return replace(transitions, bootstrap_values=values)
+    return jax.tree.map(fill, rollout.bootstrap_values, values_of(networks, network_states, obs))
 
 
-def _check_value_heads(values: Any, rewards: Any) -> None:
+def check_value_heads(values: Any, rewards: Any) -> None:
+    """Check that there is one value estimate a reward.
+
+    Raises:
+        ValueError: If there is not.
+    """
     if not same_structure(values, rewards):
         raise ValueError(
             f"the critic estimates {jax.tree.structure(values)}, but the environment's reward is "

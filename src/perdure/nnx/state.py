@@ -10,7 +10,8 @@ import optax
 from flax import nnx
 
 from perdure.nnx.config import PPOConfig
-from perdure.nnx.environment import Environment, check_environment, checked_state
+from perdure.nnx.environment import Environment, check_environment, checked_state, done_of
+from perdure.nnx.host import HostEnvironments, HostStates
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.trees import strong
 
@@ -33,7 +34,7 @@ class TrainingState:
     network_states: Any
     """Carries of the networks, leading axis `n_envs`; without leaves for a network without carry."""
     env_states: Any
-    """States of the environments in mid-episode, leading axis `n_envs`."""
+    """States of the environments in mid-episode, leading axis `n_envs`; `HostStates` where they step on the host."""
     optimizer: nnx.Optimizer[Any]
     """The optimizer of the networks' parameters."""
     rng_key: jax.Array
@@ -74,7 +75,7 @@ class Structure(NamedTuple):
 
 
 def new_training_state(
-    env: Environment,
+    env: Environment | HostEnvironments,
     networks: StatefulModule,
     n_envs: int,
     seed: int,
@@ -85,7 +86,7 @@ def new_training_state(
     """A state in which nothing has been learned yet.
 
     Args:
-        env: Reset `n_envs` times.
+        env: Reset `n_envs` times, or started if it steps on the host.
         networks: Used as they are, and put into training mode.
         n_envs: Size of the batch.
         seed: Seeds the environments and the key of the training.
@@ -98,10 +99,13 @@ def new_training_state(
     """
     networks.train()
     reset_key, rng_key = jax.random.split(training_key(seed))
-    env_states = reset_all(env, jax.random.split(reset_key, n_envs))
+    env_states = fresh_env_states(env, reset_key, n_envs)
     network_states = strong(networks.initialize_state(n_envs))
     outputs = nnx.eval_shape(lambda nets: nets(network_states, env_states.obs).output, networks)
-    check_environment(env, env_states, outputs.actions)
+    if isinstance(env, HostEnvironments):
+        env.check_actions(outputs.actions)
+    else:
+        check_environment(env, env_states, outputs.actions)
     return TrainingState(
         networks=networks,
         network_states=network_states,
@@ -178,6 +182,25 @@ def video_key(seed: int, env_steps: int) -> jax.Array:
 def _key_at(seed: int, tag: int, env_steps: int) -> jax.Array:
     key = jax.random.fold_in(jax.random.key(seed), tag)
     return jax.random.fold_in(jax.random.fold_in(key, env_steps >> 32), env_steps & 0xFFFF_FFFF)
+
+
+def fresh_env_states(env: Environment | HostEnvironments, key: jax.Array, n_envs: int) -> Any:
+    """States of `n_envs` environments, or `HostStates`, at the start of episodes drawn with `key`.
+
+    Raises:
+        UsageError: If environments on the host are of another number.
+    """
+    if isinstance(env, HostEnvironments):
+        env.check_number(n_envs, "config.ppo.n_envs")
+        return env.start(key)
+    return reset_all(env, jax.random.split(key, n_envs))
+
+
+def number_of_envs(env_states: Any) -> int:
+    """How many environments the states are of."""
+    if isinstance(env_states, HostStates):
+        return jax.tree.leaves(env_states.obs)[0].shape[0]
+    return done_of(env_states).shape[0]
 
 
 @functools.partial(jax.jit, static_argnums=0)

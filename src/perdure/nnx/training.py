@@ -14,10 +14,18 @@ from perdure import Every, Run, check_contract
 from perdure.nnx.checkpointing import CheckpointCallback, bind_env_states
 from perdure.nnx.config import TrainConfig, crosses_multiple, with_overrides
 from perdure.nnx.devices import mesh_of, on_one_device, place
-from perdure.nnx.environment import Environment, contract_of, done_of
+from perdure.nnx.environment import Environment, contract_of
+from perdure.nnx.host import HostEnvironments, check_evaluation
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.ppo import iterate
-from perdure.nnx.state import TrainingState, join_state, new_training_state, split_state, video_key
+from perdure.nnx.state import (
+    TrainingState,
+    join_state,
+    new_training_state,
+    number_of_envs,
+    split_state,
+    video_key,
+)
 from perdure.nnx.video import VideoData, check_can_render, film
 from perdure.nnx.watching import Watched, evaluation_in, measure
 
@@ -55,9 +63,9 @@ class TrainResult:
 class _Task:
     """What a training does beside changing its state."""
 
-    env: Environment
+    env: Environment | HostEnvironments
     """To train in."""
-    eval_env: Environment
+    eval_env: Environment | HostEnvironments
     """To evaluate and film in."""
     config: TrainConfig
     """The configuration."""
@@ -70,7 +78,7 @@ class _Task:
 
 
 def train_ppo(
-    env: Environment,
+    env: Environment | HostEnvironments,
     networks: StatefulModule,
     config: TrainConfig | None = None,
     *,
@@ -79,7 +87,7 @@ def train_ppo(
     log_fn: LogFn | None = None,
     video_fn: VideoFn | None = None,
     checkpoint_fn: CheckpointCallback | None = None,
-    eval_env: Environment | None = None,
+    eval_env: Environment | HostEnvironments | None = None,
     initial_state: TrainingState | None = None,
     run: Run | str | Path | None = None,
 ) -> TrainResult:
@@ -90,7 +98,7 @@ def train_ppo(
     at once. So does a state from `load_checkpoint`, handed in as `initial_state`.
 
     Args:
-        env: The environment to train in.
+        env: The environment to train in; or environments that step on the host, such as `GymnasiumVector`.
         networks: Trained in place.
         config: The configuration; its defaults if None.
         total_steps: Replaces `config.ppo.total_steps`.
@@ -100,7 +108,8 @@ def train_ppo(
         video_fn: Called with each video, if `config.video.enabled`.
         checkpoint_fn: Called with the keywords `training_state` and `step`: at the start of a fresh training, after
             each iteration that reaches or passes a multiple of `config.checkpoint_every_steps`, and at the end.
-        eval_env: The environment to evaluate and film in, if not `env`.
+        eval_env: The environment to evaluate and film in, if not `env`; environments on the host need others of their
+            own for that.
         initial_state: Where to start, if not afresh; must hold `networks`. If it comes from a checkpoint, this must be
             the same training as the one that was saved; only `total_steps`, `checkpoint_every_steps` and the videos may
             be others. `dataclasses.replace(state, contract=None)` makes it the start of another training.
@@ -108,13 +117,17 @@ def train_ppo(
             contract.
 
     Raises:
+        UsageError: If environments on the host are of another number than the configuration's, or are not told apart
+            from those of the evaluation.
         ValueError: If `initial_state` does not fit the networks or the configuration.
         ContractError: If `initial_state` or the run is of another training.
         FloatingPointError: If a loss or a parameter is NaN or infinite; the last checkpoint is from before.
     """
     config = with_overrides(config or TrainConfig(), total_steps=total_steps, seed=seed)
     task = _Task(env, eval_env or env, config, log_fn, video_fn, checkpoint_fn)
-    mesh_of(config.ppo.n_devices)  # are there so many?
+    _check_devices(env, config.ppo.n_devices)
+    if config.eval.enabled:
+        check_evaluation(env, task.eval_env, config.eval.n_envs)
     if config.video.enabled and video_fn is not None:
         check_can_render(task.eval_env)
     state = _start(env, networks, config, initial_state)
@@ -132,6 +145,15 @@ def train_ppo(
         every=every,
     ) as opened:
         return _train(task, state, opened)
+
+
+def _check_devices(env: Environment | HostEnvironments, n_devices: int) -> None:
+    if isinstance(env, HostEnvironments) and n_devices > 1:
+        raise ValueError(
+            f"PPOConfig.n_devices={n_devices}, but {type(env).__name__} steps on the host: its environments cannot be "
+            "split over devices. Set n_devices=1."
+        )
+    mesh_of(n_devices)  # are there so many?
 
 
 def _train(task: _Task, state: TrainingState, run: Run | None) -> TrainResult:
@@ -184,7 +206,9 @@ def _save_fresh(task: _Task, state: TrainingState) -> int:
 
 
 def _film(task: _Task, watched: Watched) -> None:
-    if task.video_fn is not None and task.config.video.fires(watched.before, watched.steps):
+    if task.video_fn is None or isinstance(task.eval_env, HostEnvironments):  # which were refused if videos are on
+        return
+    if task.config.video.fires(watched.before, watched.steps):
         key = video_key(task.config.seed, watched.steps)
         task.video_fn(film(task.eval_env, watched.graphdef, watched.states, task.config.video, key, watched.steps))
 
@@ -201,7 +225,10 @@ def seed_process(seed: int, run_directory: str | Path) -> None:
 
 
 def _start(
-    env: Environment, networks: StatefulModule, config: TrainConfig, initial_state: TrainingState | None
+    env: Environment | HostEnvironments,
+    networks: StatefulModule,
+    config: TrainConfig,
+    initial_state: TrainingState | None,
 ) -> TrainingState:
     ppo = config.ppo
     contract = training_contract(env, config)
@@ -217,13 +244,13 @@ def _start(
         check_contract(saved, contract, place="initial_state", env_steps=steps, schedules="none")
     networks.train()  # it may have been evaluated
     state = bind_env_states(env, initial_state)
-    n_envs = done_of(state.env_states).shape[0]
+    n_envs = number_of_envs(state.env_states)
     if n_envs != ppo.n_envs:
         raise ValueError(f"initial_state holds {n_envs} environments, config.ppo.n_envs is {ppo.n_envs}.")
     return replace(state, contract=contract)
 
 
-def training_contract(env: Environment, config: TrainConfig) -> dict[str, dict[str, Any]]:
+def training_contract(env: Environment | HostEnvironments, config: TrainConfig) -> dict[str, dict[str, Any]]:
     """What must stay the same when a training goes on: the configuration, and what the environment says of itself."""
     return perdure.contract_of(config, horizon=HORIZON, free=FREE, own=contract_of(env))
 

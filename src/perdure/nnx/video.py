@@ -12,6 +12,7 @@ from flax import nnx
 from perdure.nnx.config import VideoConfig
 from perdure.nnx.environment import Environment, done_of
 from perdure.nnx.evaluation import policy_of
+from perdure.nnx.host import HostEnvironments
 from perdure.nnx.networks.replay import reset_carries
 from perdure.nnx.trees import select, strong
 
@@ -30,13 +31,13 @@ class VideoData:
     """Steps that were filmed, `T`."""
 
 
-def check_can_render(env: Environment) -> None:
+def check_can_render(env: Environment | HostEnvironments) -> None:
     """Check that an environment can be filmed.
 
     Raises:
         ValueError: If it cannot.
     """
-    if not callable(getattr(env, "render", None)):
+    if isinstance(env, HostEnvironments) or not callable(getattr(env, "render", None)):
         raise ValueError(
             f"config.video.enabled, but {type(env).__name__} has no method render(trajectory, **render_kwargs). "
             "Give it one, pass an eval_env that has one, or turn videos off."

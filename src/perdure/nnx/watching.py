@@ -11,6 +11,8 @@ from flax import nnx
 from perdure.nnx.config import TrainConfig
 from perdure.nnx.environment import Environment
 from perdure.nnx.evaluation import evaluate
+from perdure.nnx.host import HostEnvironments
+from perdure.nnx.host_evaluation import evaluate_on_host
 from perdure.nnx.metrics import LoggingLevel, Metrics
 from perdure.nnx.ppo import FINITE
 from perdure.nnx.state import evaluation_key
@@ -33,7 +35,7 @@ class Watched:
 
 
 def measure(
-    eval_env: Environment, config: TrainConfig, scalars: Metrics, watched: Watched, started: float
+    eval_env: Environment | HostEnvironments, config: TrainConfig, scalars: Metrics, watched: Watched, started: float
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """An iteration's metrics as plain numbers, those of an evaluation included if one is due.
 
@@ -89,11 +91,14 @@ def _checked(metrics: dict[str, Any], env_steps: int) -> dict[str, Any]:
     )
 
 
-def _evaluation(env: Environment, config: TrainConfig, watched: Watched) -> Metrics:
+def _evaluation(env: Environment | HostEnvironments, config: TrainConfig, watched: Watched) -> Metrics:
     key = evaluation_key(config.seed, watched.steps)
     options = config.eval
     sizes = (options.n_envs, options.max_episode_length, options.logging_percentiles)
-    found = evaluate(env, watched.graphdef, watched.states, *sizes, key)
+    if isinstance(env, HostEnvironments):
+        found = evaluate_on_host(env, watched.graphdef, watched.states, *sizes, key)
+    else:
+        found = evaluate(env, watched.graphdef, watched.states, *sizes, key)
     return {f"{_EVAL}{name}": value for name, value in found.items()}
 
 
