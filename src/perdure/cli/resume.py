@@ -180,7 +180,9 @@ def _check_options(directory: RunDirectory, recorded: Mapping[str, Any], changed
         env, networks = _parts_of(changed)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    check_buildable(env, networks)
+    n_devices = changed["ppo"].get("n_devices", 1)
+    require_trainer(n_devices)
+    check_buildable(env, networks, n_devices)
 
 
 def _parts_of(config: Mapping[str, Any]) -> tuple[str, "NetworkConfig"]:

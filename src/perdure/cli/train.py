@@ -55,11 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     """
     require_trainer()
     command = parse_ppo(arguments.options)
+    require_trainer(command.config.ppo.n_devices)
     keep = retention(command.keep_last)
     directory = open_directory(command.run)
     if directory.path.exists() and not directory.path.is_dir():
         raise UsageError(f"--run {directory.path}: a file stands there; a run is a directory.")
-    check_buildable(command.env, command.networks)
+    check_buildable(command.env, command.networks, command.config.ppo.n_devices)
 
     def launch(progress: "Progress") -> "TrainResult":
         from perdure.nnx import launch_ppo
@@ -131,15 +132,17 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         raise UsageError(str(error)) from error
 
 
-def check_buildable(env: str, networks: "NetworkConfig") -> None:
+def check_buildable(env: str, networks: "NetworkConfig", n_devices: int) -> None:
     """Builds environment and networks once, so that the run's directory is not touched in vain.
 
     Raises:
-        UsageError: there is no such environment, or the networks cannot be built.
+        UsageError: there is no such environment, the networks cannot be built, or there are not so many devices.
     """
+    from perdure.nnx.devices import mesh_of
     from perdure.nnx.launch import build
 
     try:
+        mesh_of(n_devices)
         build(env, networks, seed=0)
     except ValueError as error:
         raise UsageError(str(error)) from error

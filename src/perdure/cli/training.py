@@ -62,14 +62,21 @@ def watch(directory: RunDirectory, total_steps: int, launch: Launch) -> int:
     return ExitCode.DONE
 
 
-def require_trainer(extra: str = "gymnax") -> None:
-    """Loads the trainers.
+def require_trainer(n_devices: int | None = None, extra: str = "gymnax") -> None:
+    """Loads the trainers, after JAX was told how many devices a CPU is to count as: gymnax makes JAX look.
+
+    Args:
+        n_devices: so many; None if that is not known yet: environments are not loaded then.
+        extra: what installs them.
 
     Raises:
         UsageError: what they need is not installed.
     """
     try:
-        import_module("perdure.nnx.envs.gymnax")
+        devices = import_module("perdure.nnx.devices")
+        if n_devices is not None:
+            devices.provide(n_devices)
+            import_module("perdure.nnx.envs.gymnax")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("perdure"):
             raise

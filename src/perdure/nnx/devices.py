@@ -20,6 +20,15 @@ AXIS = "devices"
 Tree = TypeVar("Tree")
 
 
+def provide(n_devices: int) -> None:
+    """Make a CPU count as so many devices, if JAX has not looked at it yet; for processes that do nothing else."""
+    if n_devices > 1:
+        try:
+            jax.config.update("jax_num_cpu_devices", n_devices)
+        except RuntimeError:  # JAX has looked: `mesh_of` says whether there are enough
+            return
+
+
 def mesh_of(n_devices: int) -> Mesh:
     """The first `n_devices` devices.
 

@@ -9,6 +9,7 @@ from flax import nnx
 
 from perdure import Every, Keep, Run
 from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping, to_mapping
+from perdure.nnx.devices import provide
 from perdure.nnx.environment import Environment, contract_of
 from perdure.nnx.networks.containers import Sequential
 from perdure.nnx.networks.factories import make_mlp_actor_critic
@@ -52,6 +53,7 @@ def launch_ppo(
         ValueError: If there is no such environment, or an option is refused.
         perdure.PerdureError: What opening or restoring the run raises.
     """
+    provide(config.ppo.n_devices)
     network_config = networks or NetworkConfig()
     env, policy = build(env_id, network_config, seed=config.seed)
     settings = {"networks": to_mapping(network_config), **to_mapping(config)}
