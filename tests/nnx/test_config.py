@@ -27,6 +27,7 @@ def test_the_defaults_are_those_that_users_know():
         "critic_loss_weight": 1.0,
         "gradient_clipping": None,
         "weight_decay": None,
+        "n_devices": 1,
         "logging_level": LoggingLevel.LOSSES,
         "logging_percentiles": None,
     }
@@ -51,6 +52,7 @@ def test_the_defaults_are_those_that_users_know():
     ("kind", "changes", "message"),
     [
         (PPOConfig, {"n_envs": 10, "n_minibatches": 4}, "n_minibatches=4 does not divide n_envs=10"),
+        (PPOConfig, {"n_devices": 0}, "PPOConfig.n_devices must be a positive integer, got 0"),
         (PPOConfig, {"n_envs": 0}, "PPOConfig.n_envs must be a positive integer, got 0"),
         (PPOConfig, {"n_epochs": 2.0}, "PPOConfig.n_epochs must be a positive integer, got 2.0"),
         (PPOConfig, {"rollout_length": -1}, "PPOConfig.rollout_length must be a positive integer, got -1"),
