@@ -312,7 +312,7 @@ def test_another_optimizer_is_refused(trip):
 
 
 def test_an_option_that_newer_flax_gave_optimizers_counts_where_it_was_chosen(trip):
-    """Else nothing that was saved before an upgrade of Flax to 0.12.7 could be loaded after it."""
+    """Else nothing that was saved before an upgrade of Flax to 0.12.8 could be loaded after it."""
     as_ever, chosen = small(1)[1], small(1)[1]
     vars(as_ever).pop("graph", None)  # as Flax 0.12.6 makes it
     vars(chosen)["graph"] = True

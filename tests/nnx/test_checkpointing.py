@@ -155,6 +155,23 @@ def test_saving_changes_nothing(straight, toys):
     )
 
 
+def test_a_resumed_run_that_also_calls_back_keeps_its_history(straight, tmp_path):
+    """The callback's checkpoints after the resume are those of the training that was never stopped."""
+
+    def stop(metrics, steps):
+        if steps == 120:
+            raise KeyboardInterrupt
+
+    callback = make_checkpoint_fn(tmp_path / "page", config=CONFIG)
+    with pytest.raises(KeyboardInterrupt):
+        train_ppo(ENV, networks(), CONFIG, checkpoint_fn=callback, run=tmp_path / "run", log_fn=stop)
+    train_ppo(ENV, networks(4), CONFIG, checkpoint_fn=callback, run=tmp_path / "run")
+
+    saved = [perdure.read(at(tmp_path / "page", steps))["eval_history"] for steps in (120, 160)]
+    assert saved == [perdure.read(at(straight[0], steps))["eval_history"] for steps in (120, 160)]
+    assert [entry["step"] for entry in saved[0]] == [80]
+
+
 def test_inference_takes_any_number_of_environments_and_any_seed(straight):
     directory, whole = straight
     nets = networks(7)

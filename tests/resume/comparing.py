@@ -1,6 +1,7 @@
 """Comparing two runs boundary by boundary, in three ways that must agree: digests, perdure's diff, and our own."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,16 @@ import perdure
 from perdure.checkpoint.opening import Opened, open_checkpoint
 from perdure.runs.directory import open_directory
 from perdure.tree.diff import diff_snapshots
+
+
+def stopped_at(straight: Path, boundary: int, directory: Path) -> Path:
+    """A copy of the run as a stop right after a boundary leaves it: later checkpoints were never made."""
+    shutil.copytree(straight, directory)
+    for later in sorted((directory / "checkpoints").iterdir())[boundary + 1 :]:
+        shutil.rmtree(later)
+    rows = (directory / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (directory / "metrics.jsonl").write_bytes(b"".join(rows[:boundary]))
+    return directory
 
 
 def checkpoints(directory: Path) -> dict[int, Opened]:

@@ -5,7 +5,6 @@ python nnx_mujoco.py DIRECTORY --env inverted_pendulum --networks-seed 3
 
 import argparse
 import random
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,16 +78,6 @@ def train(directory: str | Path, env_name: str, *, networks_seed: int = 0, reset
     saving = {"every": perdure.Every(updates=1), "keep": None, "horizon": "ppo.total_steps"}
     with ForgetfulRun(directory, config=CONFIG, contract=contract_of(env), reset=reset, **saving) as run:
         train_ppo(env, networks, CONFIG, run=run)
-
-
-def stopped_at(straight: Path, boundary: int, directory: Path) -> Path:
-    """A copy of the run as a stop right after a boundary leaves it: later checkpoints were never made."""
-    shutil.copytree(straight, directory)
-    for later in sorted((directory / "checkpoints").iterdir())[boundary + 1 :]:
-        shutil.rmtree(later)
-    rows = (directory / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-    (directory / "metrics.jsonl").write_bytes(b"".join(rows[:boundary]))
-    return directory
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,7 +1,6 @@
 """Save at k, load, go on: the same as never stopped, for PPO with JAX in Gymnasium's vector environments."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.resume.comparing import stopped_at
 
 import perdure
 from perdure import ContractError
@@ -46,16 +46,6 @@ def straight_runs(tmp_path_factory: pytest.TempPathFactory, nnx_gymnasium: Modul
 def env_id(request: pytest.FixtureRequest) -> str:
     """Discrete actions with both kinds of ends; continuous actions with truncations only."""
     return request.param
-
-
-def stopped_at(straight: Path, boundary: int, directory: Path) -> Path:
-    """A copy of the run as a stop right after a boundary leaves it: later checkpoints were never made."""
-    shutil.copytree(straight, directory)
-    for later in sorted((directory / "checkpoints").iterdir())[boundary + 1 :]:
-        shutil.rmtree(later)
-    rows = (directory / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-    (directory / "metrics.jsonl").write_bytes(b"".join(rows[:boundary]))
-    return directory
 
 
 def same_runs(first: Path, second: Path, comparing: ModuleType) -> bool:

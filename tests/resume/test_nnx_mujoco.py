@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.resume.comparing import stopped_at
 
 from perdure import ContractError
 
@@ -66,7 +67,7 @@ def test_a_run_resumed_from_k_equals_the_run_never_stopped(
     name: str, k: int, straight: Straight, tmp_path: Path, comparing: ModuleType, nnx_mujoco: ModuleType
 ) -> None:
     """The objects were built from other seeds."""
-    run = nnx_mujoco.stopped_at(straight(name), k, tmp_path / "run")
+    run = stopped_at(straight(name), k, tmp_path / "run")
 
     nnx_mujoco.train(run, name, networks_seed=100 + k)
 
@@ -78,7 +79,7 @@ def test_a_second_process_that_resumes_from_3_equals_the_run_never_stopped(
     name: str, straight: Straight, tmp_path: Path, comparing: ModuleType, nnx_mujoco: ModuleType
 ) -> None:
     """Nothing of the resume depends on what the first process compiled or loaded."""
-    run = nnx_mujoco.stopped_at(straight(name), 3, tmp_path / "run")
+    run = stopped_at(straight(name), 3, tmp_path / "run")
 
     command = [sys.executable, str(SCRIPT), str(run), "--env", name, "--networks-seed", "103"]
     subprocess.run(command, env=ENVIRONMENT, check=True)
@@ -108,7 +109,7 @@ def test_twin_a_part_of_the_environments_that_is_reset_after_the_restore_is_foun
     name: str, what: str, straight: Straight, tmp_path: Path, comparing: ModuleType, nnx_mujoco: ModuleType
 ) -> None:
     """The comparison names the part, and what was learned from it; what was saved before is untouched."""
-    run = nnx_mujoco.stopped_at(straight(name), FORGETS_AT, tmp_path / "run")
+    run = stopped_at(straight(name), FORGETS_AT, tmp_path / "run")
     nnx_mujoco.train(run, name, networks_seed=103, reset=what)
 
     found = comparing.differences(straight(name), run)
@@ -120,7 +121,7 @@ def test_twin_a_part_of_the_environments_that_is_reset_after_the_restore_is_foun
 
 def test_another_environment_is_refused(straight: Straight, tmp_path: Path, nnx_mujoco: ModuleType) -> None:
     """The contract tells environments apart that have the same spaces."""
-    run = nnx_mujoco.stopped_at(straight("inverted_pendulum"), 3, tmp_path / "run")
+    run = stopped_at(straight("inverted_pendulum"), 3, tmp_path / "run")
 
     with pytest.raises(ContractError, match=r"env\.backend: 'generalized' in the run, 'mjx' here"):
         nnx_mujoco.train(run, "inverted_pendulum-mjx")

@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.resume.comparing import stopped_at
 
 import perdure
 from perdure import ContractError, UsageError
@@ -39,16 +39,6 @@ def straight(tmp_path_factory: pytest.TempPathFactory, nnx_ppo: ModuleType) -> P
     """The run that was never stopped, saved at every boundary; tests work on copies."""
     directory = tmp_path_factory.mktemp("straight") / "run"
     nnx_ppo.train(directory)
-    return directory
-
-
-def stopped_at(straight: Path, boundary: int, directory: Path) -> Path:
-    """A copy of the run as a stop right after a boundary leaves it: later checkpoints were never made."""
-    shutil.copytree(straight, directory)
-    for later in sorted((directory / "checkpoints").iterdir())[boundary + 1 :]:
-        shutil.rmtree(later)
-    rows = (directory / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-    (directory / "metrics.jsonl").write_bytes(b"".join(rows[:boundary]))
     return directory
 
 

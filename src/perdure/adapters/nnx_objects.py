@@ -96,8 +96,8 @@ def _plain_names(kind: type) -> tuple[str, ...]:
 def _attributes(obj: Any) -> Children:
     own = {name: value for name, value in vars(obj).items() if name not in _BOOKKEEPING}
     if isinstance(obj, nnx.Optimizer) and own.get("graph", "unset") is None:
-        # An option since Flax 0.12.7, at the value that does what earlier versions did: a checkpoint of one of them
-        # does not have it, and must go on loading.
+        # An option that Flax 0.12.8 has and 0.12.6 has not, at the value that does what earlier versions did: a
+        # checkpoint of one of them does not have it, and must go on loading.
         del own["graph"]
     return {_step(name): value for name, value in own.items()}
 

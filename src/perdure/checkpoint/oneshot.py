@@ -140,9 +140,9 @@ class Checkpoint:
         if unknown:
             raise UsageError(f"{self.path}: {unknown} are no components; it has {list(self.components)}.")
         # Values adopt what they are given, and this checkpoint may be asked again.
-        parts = {name: replace(part, tree=owned(part.tree)) for name, part in snapshot.components.items()}
-        wanted = replace(snapshot, components={name: part for name, part in parts.items() if name in targets})
-        return _restore(self._opened, wanted, targets, accept)
+        parts = {name: part for name, part in snapshot.components.items() if name in targets}
+        owning = {name: replace(part, tree=owned(part.tree)) for name, part in parts.items()}
+        return _restore(self._opened, replace(snapshot, components=owning), targets, accept)
 
     def read(self) -> dict[str, Any]:
         """Everything in it as plain Python and NumPy values. See `perdure.read`."""

@@ -5,6 +5,7 @@ does anything else, makes `n` devices of it. How many there are decides how grad
 of every number: the count is part of the configuration.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -79,12 +80,12 @@ def on_one_device(tree: Tree) -> Tree:
     return jax.tree.map(first, tree)
 
 
+@dataclass(frozen=True)
 class Devices:
     """One device, or all of them as seen from inside of the function that runs on each."""
 
-    def __init__(self, n_devices: int) -> None:
-        """Be one of so many."""
-        self.n_devices = n_devices
+    n_devices: int = 1
+    """How many."""
 
     def mean(self, tree: Tree) -> Tree:
         """The mean over the devices, leaf by leaf."""

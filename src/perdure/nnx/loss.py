@@ -23,7 +23,7 @@ def ppo_loss(
     network_states: Any,
     rollout: Transition,
     config: PPOConfig,
-    devices: Devices = Devices(1),  # noqa: B008 - never changed
+    devices: Devices = Devices(),  # noqa: B008 - a frozen value
 ) -> tuple[jax.Array, LossMetrics]:
     """The clipped surrogate, the critic's squared error and the networks' own regularisation.
 

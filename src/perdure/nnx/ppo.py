@@ -123,7 +123,7 @@ def _learn_from_host(
     networks = nnx.merge(structure.networks, arrays.params, arrays.rest)
     optimizer = nnx.merge(structure.optimizer, arrays.optimizer)
     rollout = ended_at(rollout, last_obs)
-    metrics = _learn(networks, optimizer, arrays.network_states, rollout, shuffle_key, config, Devices(1))
+    metrics = _learn(networks, optimizer, arrays.network_states, rollout, shuffle_key, config, Devices())
     _, params, rest = nnx.split(networks, nnx.Param, ...)
     return Arrays(params, rest, nnx.state(optimizer), network_states, (), rng_key), metrics
 
@@ -152,7 +152,7 @@ def update(
     rollout: Transition,
     shuffle_key: jax.Array,
     config: PPOConfig,
-    devices: Devices = Devices(1),  # noqa: B008 - never changed
+    devices: Devices = Devices(),  # noqa: B008 - a frozen value
 ) -> LossMetrics:
     """All epochs and minibatches of one iteration, in place; traceable.
 

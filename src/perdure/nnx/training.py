@@ -130,7 +130,8 @@ def train_ppo(
         check_evaluation(env, task.eval_env, config.eval.n_envs)
     if config.video.enabled and video_fn is not None:
         check_can_render(task.eval_env)
-    state = _start(env, networks, config, initial_state)
+    sections = contract_of(env)
+    state = _start(env, networks, config, initial_state, sections)
     if run is None or isinstance(run, Run):
         return _train(task, state, run)
     seed_process(config.seed, run)
@@ -138,7 +139,7 @@ def train_ppo(
     with Run(
         run,
         config=config,
-        contract=contract_of(env),
+        contract=sections,
         horizon=HORIZON,
         schedules="none",
         free=FREE,
@@ -163,6 +164,7 @@ def _train(task: _Task, state: TrainingState, run: Run | None) -> TrainResult:
     if run is not None:
         state = _restore(run, state)
         history, metrics = [*history, *_past_evaluations(run)], _last_metrics(run)
+        state = replace(state, eval_history=tuple(history))
     saved_at = _save_fresh(task, state)
     structure, arrays = split_state(state)
     arrays = place(arrays, ppo.n_devices)
@@ -229,9 +231,11 @@ def _start(
     networks: StatefulModule,
     config: TrainConfig,
     initial_state: TrainingState | None,
+    sections: dict[str, Any],
 ) -> TrainingState:
+    """The state to start from, which bears the contract: the configuration, and what the environment says of itself."""
     ppo = config.ppo
-    contract = training_contract(env, config)
+    contract = perdure.contract_of(config, horizon=HORIZON, free=FREE, own=sections)
     if initial_state is None:
         fresh = new_training_state(
             env, networks, ppo.n_envs, config.seed, ppo.learning_rate, ppo.gradient_clipping, ppo.weight_decay
@@ -248,11 +252,6 @@ def _start(
     if n_envs != ppo.n_envs:
         raise ValueError(f"initial_state holds {n_envs} environments, config.ppo.n_envs is {ppo.n_envs}.")
     return replace(state, contract=contract)
-
-
-def training_contract(env: Environment | HostEnvironments, config: TrainConfig) -> dict[str, dict[str, Any]]:
-    """What must stay the same when a training goes on: the configuration, and what the environment says of itself."""
-    return perdure.contract_of(config, horizon=HORIZON, free=FREE, own=contract_of(env))
 
 
 def _restore(run: Run, state: TrainingState) -> TrainingState:
