@@ -28,8 +28,7 @@ Each verb first makes .venv from requirements.lock, or reuses it.
   test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) to .venv, and makes
               .cache/other-jax from requirements-other-jax.lock
   lint        ruff check, ruff format --check, pyright
-  bench       one benchmark of benchmarks/, or all; all but `learning` and `training` first add the large
-              requirements-bench.lock to .venv
+  bench       one benchmark of benchmarks/, or all
 """
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,11 +36,9 @@ CACHE = ROOT / ".cache"
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".perdure-stamp"
-BENCH_STAMP = VENV / ".perdure-bench-stamp"
 ENVS_STAMP = VENV / ".perdure-envs-stamp"
 OTHER_JAX = CACHE / "other-jax"
 BENCHMARKS = ROOT / "benchmarks"
-WITHOUT_PEERS = (["learning"], ["training"])
 INCOMPLETE = "incomplete"
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
 MARKS = {"fast": "not slow and not full", "slow": "", "": "not slow"}
@@ -110,8 +107,6 @@ def bench(options: Sequence[str]) -> int:
     if not set(names) <= set(known):
         print(f"./dev: no benchmark {names[0]!r}; there are: {', '.join(known)}\n\n{USAGE}", end="", file=sys.stderr)
         return 2
-    if names not in WITHOUT_PEERS and not prepared("the benchmarks", prepare_bench):
-        return 1
     codes = [subprocess.call([PYTHON, "-m", f"benchmarks.{name}", *rest], env=environment()) for name in names]
     return next((code for code in codes if code), 0)
 
@@ -165,11 +160,6 @@ def prepared(what: str, prepare: Callable[[], None]) -> bool:
         print(f"./dev: setting up {what} failed (exit code {error.returncode}), see above", file=sys.stderr)
         return False
     return True
-
-
-def prepare_bench() -> None:
-    """Add what only benchmarks need; see `add`."""
-    add("requirements-bench.lock", BENCH_STAMP, "-r", str(ROOT / "requirements.lock"))
 
 
 def prepare_envs() -> None:
