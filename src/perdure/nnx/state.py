@@ -65,13 +65,22 @@ class Arrays(NamedTuple):
     """As in `TrainingState`."""
 
 
-class Structure(NamedTuple):
+@dataclass(frozen=True)
+class Structure:
     """What `Arrays` lacks to become objects again; hashable, and static in compiled functions."""
 
     networks: nnx.GraphDef[Any]
     """Structure of the networks."""
     optimizer: nnx.GraphDef[Any]
     """Structure of the optimizer."""
+
+    def __hash__(self) -> int:
+        """Computed once: each call of a compiled function asks for it, and graphs are large."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.networks, self.optimizer))
 
 
 def new_training_state(
@@ -148,10 +157,35 @@ def split_state(state: TrainingState) -> tuple[Structure, Arrays]:
     return Structure(networks, optimizer), jax.tree.map(lambda leaf: leaf.copy(), arrays)
 
 
-def join_state(state: TrainingState, arrays: Arrays, steps_taken: int) -> TrainingState:
-    """Write arrays back into the objects of `state`, and return a state with them and the other values."""
-    nnx.update(state.networks, arrays.params, arrays.rest)
-    nnx.update(state.optimizer, arrays.optimizer)
+def live_variables(state: TrainingState) -> list[nnx.Variable[Any]]:
+    """The variables of a state's objects, in the order of `Arrays`; for `join_state`, which then need not look for them.
+
+    They stay the same for as long as the objects keep their structure.
+    """
+    _, params, rest = nnx.split(state.networks, nnx.Param, ...)
+    _, optimizer = nnx.split(state.optimizer)
+    return [
+        *_found_in(state.networks, params),
+        *_found_in(state.networks, rest),
+        *_found_in(state.optimizer, optimizer),
+    ]
+
+
+def join_state(
+    state: TrainingState, arrays: Arrays, steps_taken: int, variables: list[nnx.Variable[Any]] | None = None
+) -> TrainingState:
+    """Write arrays back into the objects of `state`, and return a state with them and the other values.
+
+    Args:
+        state: Whose objects are written to.
+        arrays: What to write.
+        steps_taken: Of the new state.
+        variables: The state's `live_variables`; looked for if None.
+    """
+    parts = (arrays.params, arrays.rest, arrays.optimizer)
+    sources = jax.tree.leaves(parts, is_leaf=lambda node: isinstance(node, nnx.Variable))
+    for variable, source in zip(variables or live_variables(state), sources, strict=True):
+        variable.update_from_state(source)
     return replace(
         state,
         network_states=arrays.network_states,
@@ -159,6 +193,11 @@ def join_state(state: TrainingState, arrays: Arrays, steps_taken: int) -> Traini
         rng_key=arrays.rng_key,
         steps_taken=steps_taken,
     )
+
+
+def _found_in(obj: Any, state: nnx.State) -> list[nnx.Variable[Any]]:
+    by_path = {path: node for path, node in nnx.iter_graph(obj) if isinstance(node, nnx.Variable)}
+    return [by_path[path] for path, _ in nnx.to_flat_state(state)]
 
 
 def training_key(seed: int) -> jax.Array:

@@ -21,6 +21,7 @@ from perdure.nnx.ppo import iterate
 from perdure.nnx.state import (
     TrainingState,
     join_state,
+    live_variables,
     new_training_state,
     number_of_envs,
     split_state,
@@ -166,6 +167,7 @@ def _train(task: _Task, state: TrainingState, run: Run | None) -> TrainResult:
         history, metrics = [*history, *_past_evaluations(run)], _last_metrics(run)
         state = replace(state, eval_history=tuple(history))
     saved_at = _save_fresh(task, state)
+    variables = live_variables(state)
     structure, arrays = split_state(state)
     arrays = place(arrays, ppo.n_devices)
     while state.steps_taken < ppo.total_steps:
@@ -173,7 +175,7 @@ def _train(task: _Task, state: TrainingState, run: Run | None) -> TrainResult:
         before, steps = state.steps_taken, state.steps_taken + ppo.steps_per_iteration
         arrays, scalars = iterate(task.env, structure, ppo, arrays)
         # At once, because the objects still hold the arrays that were donated.
-        state = join_state(state, arrays, steps)
+        state = join_state(state, arrays, steps, variables)
         watched = Watched(structure.networks, on_one_device((arrays.params, arrays.rest)), before, steps)
         metrics, rates = measure(task.eval_env, task.config, scalars, watched, started)
         if entry := evaluation_in(metrics, steps):

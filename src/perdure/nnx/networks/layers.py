@@ -12,6 +12,9 @@ from perdure.nnx.networks.types import StatefulModule, StatefulModuleOutput
 Initializer = Callable[[jax.Array, tuple[int, ...]], jax.Array]
 Activation = Callable[[jax.Array], jax.Array]
 
+_NARROW = 16
+"""Columns of a kernel up to which its gradient's transpose is quicker."""
+
 default_kernel_init: Initializer = nnx.initializers.lecun_normal()
 
 
@@ -63,5 +66,16 @@ class Dense(StatefulModule):
         """
         del rollout_extras
         check_input(f"Dense({self.in_features}, {self.out_features})", self.in_features, obs)
-        result = obs @ self.kernel[...] + self.bias[...]
+        result = _product(obs, self.kernel[...]) + self.bias[...]
         return StatefulModuleOutput(module_state, result if self.activation is None else self.activation(result))
+
+
+def _product(obs: jax.Array, kernel: jax.Array) -> jax.Array:
+    """`obs @ kernel`; the gradient of a narrow kernel is computed as its transpose.
+
+    XLA's CPU products of two tall matrices take a third of the time with the narrow one first. The barrier keeps it from
+    turning the transpose around again. Wide kernels gain nothing from it.
+    """
+    if kernel.shape[1] > _NARROW:
+        return obs @ kernel
+    return obs @ jax.lax.optimization_barrier(kernel.T).T
