@@ -163,6 +163,16 @@ def check_gradient() -> None:
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-6)
 
 
+def check_compilations() -> None:
+    """An iteration is compiled once, although the second one gets arrays that the first one placed."""
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **facts: compiled.append(facts.get("fun_name")) if "backend_compile" in event else None
+    )
+    train_ppo(ENV, networks(0), config())
+    assert compiled.count("jit(_iterate)") == 1, compiled
+
+
 def check_messages() -> None:
     """Too many devices are refused before anything is trained."""
     message = r"PPOConfig.n_devices=4, but JAX has 2 cpu device\(s\).*config.update\(.jax_num_cpu_devices., 4\)"
@@ -171,6 +181,7 @@ def check_messages() -> None:
 
 
 if __name__ == "__main__":
+    check_compilations()
     check_gradient()
     check_devices_differ()
     check_messages()

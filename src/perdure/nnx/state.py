@@ -158,7 +158,7 @@ def split_state(state: TrainingState) -> tuple[Structure, Arrays]:
 
 
 def live_variables(state: TrainingState) -> list[nnx.Variable[Any]]:
-    """The variables of a state's objects, in the order of `Arrays`; for `join_state`, which then need not look for them.
+    """The variables of the objects of a state, in the order of `Arrays`: `join_state` then need not look for them.
 
     They stay the same for as long as the objects keep their structure.
     """
@@ -184,7 +184,7 @@ def join_state(
     """
     parts = (arrays.params, arrays.rest, arrays.optimizer)
     sources = jax.tree.leaves(parts, is_leaf=lambda node: isinstance(node, nnx.Variable))
-    for variable, source in zip(variables or live_variables(state), sources, strict=True):
+    for variable, source in zip(live_variables(state) if variables is None else variables, sources, strict=True):
         variable.update_from_state(source)
     return replace(
         state,

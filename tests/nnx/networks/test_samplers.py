@@ -55,15 +55,30 @@ def test_the_tanh_normal_density_integrates_to_one():
     assert integrate.simpson([density(a) for a in grid[::10]], x=grid[::10]) == pytest.approx(1.0, abs=2e-3)
 
 
-@pytest.mark.parametrize(("std", "tolerance"), [(0.1, 1e-4), (1.0, 1e-3), (3.0, 5e-2)])
-@pytest.mark.parametrize("mean", [0.0, 0.7, 2.5])
-def test_the_tanh_normal_entropy_is_the_integral(mean, std, tolerance):
+def entropy_by_integration(mean: float, std: float) -> float:
     def integrand(raw: float) -> float:
         log_density = stats.norm.logpdf(raw, mean, std) - 2 * (np.log(2) - abs(raw) - np.log1p(np.exp(-2 * abs(raw))))
         return -stats.norm.pdf(raw, mean, std) * log_density
 
-    expected = integrate.quad(integrand, mean - 10 * std, mean + 10 * std, points=[0, mean], limit=200)[0]
-    assert float(tanh_normal_entropy(jnp.array([mean]), jnp.array([std]))) == pytest.approx(expected, abs=tolerance)
+    return integrate.quad(integrand, mean - 12 * std, mean + 12 * std, points=[0, mean], limit=400, epsabs=1e-9)[0]
+
+
+ANYWHERE = [(mean, std) for mean in (0.0, 0.7, -2.5, 30.0) for std in (0.01, 0.1, 1.0, 3.0, 20.0)]
+
+
+@pytest.mark.parametrize(("mean", "std"), ANYWHERE)
+def test_the_tanh_normal_entropy_is_the_integral(mean, std):
+    found = float(tanh_normal_entropy(jnp.array([mean]), jnp.array([std])))
+    assert found == pytest.approx(entropy_by_integration(mean, std), abs=1e-4, rel=1e-6)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.3, 0.5), (-1.2, 2.0)])
+def test_the_tanh_normal_entropy_has_the_slopes_of_the_integral(mean, std):
+    found = jax.grad(lambda at: tanh_normal_entropy(at[:1], at[1:]))(jnp.array([mean, std]))
+    step = 1e-3
+    by_mean = (entropy_by_integration(mean + step, std) - entropy_by_integration(mean - step, std)) / (2 * step)
+    by_std = (entropy_by_integration(mean, std + step) - entropy_by_integration(mean, std - step)) / (2 * step)
+    np.testing.assert_allclose(found, [by_mean, by_std], atol=1e-3)
 
 
 def test_saturated_actions_keep_finite_likelihoods_and_gradients():

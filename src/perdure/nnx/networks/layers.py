@@ -73,8 +73,8 @@ class Dense(StatefulModule):
 def _product(obs: jax.Array, kernel: jax.Array) -> jax.Array:
     """`obs @ kernel`; the gradient of a narrow kernel is computed as its transpose.
 
-    XLA's CPU products of two tall matrices take a third of the time with the narrow one first. The barrier keeps it from
-    turning the transpose around again. Wide kernels gain nothing from it.
+    XLA's CPU products of two tall matrices take a third of the time with the narrow one first. The barrier keeps it
+    from turning the transpose around again. Wide kernels gain nothing from it.
     """
     if kernel.shape[1] > _NARROW:
         return obs @ kernel

@@ -120,7 +120,7 @@ def tanh_normal_log_prob(raw_action: jax.Array, mean: jax.Array, std: jax.Array)
 def tanh_normal_entropy(mean: jax.Array, std: jax.Array) -> jax.Array:
     """Differential entropy of the squashed distribution, to 1e-4 a component; `[..., size]` to `[...]`.
 
-    It has no closed form, but all but a closed form: the logarithm of tanh's slope at `x` is `-2 log(cosh(x))`, and that
+    It has nearly a closed form: the logarithm of tanh's slope at `x` is `-2 log(cosh(x))`, and that
     is nearly a sum of `E|x + z|` over normal `z`, whose expectation under a normal `x` is of the same kind with the
     variances added. A Monte Carlo estimate would need random numbers in the loss, and the normal's own entropy grows
     without bound while the squashed distribution degenerates to ±1.
