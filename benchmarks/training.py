@@ -22,6 +22,8 @@ LOCK = PROJECT / "requirements-nnx-ppo.lock"
 SIZES = {("mlp", 256): 2.0, ("mlp", 1024): 2.0, ("lstm", 256): 1.3, ("lstm", 1024): 1.3}
 """Networks and environments -> how many times as fast as nnx-ppo it is to be."""
 LENGTH = 20
+STRETCH = 16
+"""Iterations at a time, at least: after a pause the first one or two are slower, for all trainers."""
 CURVE = 60
 """Iterations of which rewards are compared."""
 THEIRS, OURS, SPLIT, SAVED = "nnx-ppo", "perdure", "perdure, 2 devices", "perdure, a checkpoint each iteration"
@@ -110,7 +112,7 @@ def commands(python: str, kind: str, n_envs: int, curve: str, run: str | None = 
 def measure(python: str, kind: str, n_envs: int, repeats: int, run: Path) -> Part:
     """One network and number of environments."""
     note(f"{kind}, {n_envs} environments")
-    iterations = max(4, 5120 // n_envs)
+    iterations = max(STRETCH, 5120 // n_envs)
     trainers = {name: Trainer.start(command) for name, command in commands(python, kind, n_envs, "0", str(run)).items()}
     works = {name: _work(trainer, iterations) for name, trainer in trainers.items()}
     samples = interleaved(works, repeats)
