@@ -170,10 +170,8 @@ def _shared_first(parts: Mapping[str, Component]) -> list[str]:
     waiting = {name: {str(path[0]) for path in aliases(part.tree)} - {name} for name, part in parts.items()}
     ordered: list[str] = []
     while waiting:
-        ready = [name for name, others in waiting.items() if others <= set(ordered)] or list(
-            waiting
-        )  # a circle: damage
-        ordered += ready
+        ready = [name for name, others in waiting.items() if others <= set(ordered)]
+        ordered += ready or list(waiting)  # a circle: damage, which the caller finds
         waiting = {name: others for name, others in waiting.items() if name not in ordered}
     return ordered
 
