@@ -46,12 +46,17 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
 
 def array_of(tensor: torch.Tensor) -> Array:
     """The numbers of a strided tensor; borrowed if they are on the host, else copied to it."""
-    host = tensor.detach()
-    if host.is_conj() or host.is_neg():
-        host = host.resolve_conj().resolve_neg()
-    is_copy = host.device.type != "cpu"
-    if is_copy:
-        host = host.cpu()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    try:
+        return Array(tensor.numpy())  # of hundreds of tensors, all but a few go this way
+    except (RuntimeError, TypeError):  # on a device, conjugated, or of a dtype that NumPy does not have
+        return _array_through_others(tensor)
+
+
+def _array_through_others(tensor: torch.Tensor) -> Array:
+    is_copy = not tensor.is_cpu
+    host = tensor.cpu().resolve_conj().resolve_neg()
     viewed = _VIEWED.get(host.dtype)
     if viewed is None:
         return Array(host.numpy(), immutable=is_copy)

@@ -16,7 +16,7 @@ from perdure.adapters.containers import Children, Container
 from perdure.adapters.torch_attributes import ByAttributes, is_data, note_class
 from perdure.adapters.torch_dtypes import array_of, in_rows
 from perdure.adapters.torch_random import refuse_groups
-from perdure.adapters.torch_tensors import copy_into
+from perdure.adapters.torch_tensors import capture_tensor, copy_into
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError, Finding
 from perdure.tree.leaves import PLAIN_TYPES, Array, Tree, memory_axes
@@ -109,8 +109,13 @@ class Module(Container):
         refuse_groups(walk)
         tree: dict[Step, Tree] = {}
         for name, child in _children(obj, walk).items():
-            leaf = _capture_part(child, name, walk) if isinstance(child, Part) else walk.capture(child, name)
-            tree[name] = _in_rows(leaf, name, walk) if isinstance(leaf, Array) else leaf
+            if isinstance(child, Part):
+                tree[name] = _capture_part(child, name, walk)
+            elif isinstance(child, torch.Tensor):
+                leaf = capture_tensor(child, walk, name)
+                tree[name] = _in_rows(leaf, name, walk) if isinstance(leaf, Array) else leaf
+            else:
+                tree[name] = walk.capture(child, name)
         return tree
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from perdure.adapters.torch_dtypes import array_of, numpy_dtype, tensor_from
-from perdure.adapters.torch_tensors import copy_into, has_place_for
+from perdure.adapters.torch_dtypes import array_of, tensor_from
+from perdure.adapters.torch_tensors import copy_into, has_place_for, is_dense
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError
 from perdure.tree.leaves import PLAIN_TYPES, Alias, Tree, leaves
@@ -85,14 +85,7 @@ def capture_state(state: State, walk: Walk) -> Tree:
 
 
 def _is_flat(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and all(
-        type(value) in PLAIN_TYPES or _is_dense(value) for value in entry.values()
-    )
-
-
-def _is_dense(value: Any) -> bool:
-    is_tensor = type(value) is torch.Tensor and value.layout is torch.strided
-    return is_tensor and not value.is_meta and numpy_dtype(value.dtype) is not None
+    return isinstance(entry, Mapping) and all(type(value) in PLAIN_TYPES or is_dense(value) for value in entry.values())
 
 
 def _tree_of(value: Any) -> Tree:
@@ -107,15 +100,16 @@ def restore_state(obj: torch.optim.Optimizer, saved: Mapping[int | str, Any]) ->
         saved: by index: plain values, and arrays or tensors on the host.
     """
     owners = [(parameter, group) for group in obj.param_groups for parameter in group["params"]]
-    before = {id(key): entry for key, entry in obj.state.items()}
-    obj.state.clear()
+    state: dict[Any, Any] = obj.state  # of a user's optimizer, also by names
+    before = {id(key): entry for key, entry in state.items()}
+    state.clear()
     for at, entry in saved.items():
         if isinstance(at, str) or not isinstance(entry, Mapping):
-            obj.state[at] = entry
+            state[at] = entry
             continue
         parameter, group = owners[at]
         old = before.get(id(parameter), {})
-        obj.state[parameter] = {
+        state[parameter] = {
             name: _placed(value, old.get(name), _device_of(name, parameter, group)) for name, value in entry.items()
         }
 

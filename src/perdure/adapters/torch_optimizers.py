@@ -8,6 +8,7 @@ import torch
 from perdure.adapters.containers import Children
 from perdure.adapters.torch_attributes import ByAttributes
 from perdure.adapters.torch_optimizer_state import STATE, capture_state, restore_state, state_by_index
+from perdure.adapters.torch_tensors import capture_tensor
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
 from perdure.errors import Finding
@@ -52,7 +53,7 @@ class Optimizer(ByAttributes):
         parameters = parameters_of(obj)
         state = state_by_index(obj, parameters, walk)
         return {
-            PARAMETERS: walk.capture(parameters, PARAMETERS),
+            PARAMETERS: [capture_tensor(each, walk, PARAMETERS, at) for at, each in enumerate(parameters)],
             GROUPS: walk.capture(_groups(obj), GROUPS),
             STATE: capture_state(state, walk),
             **super().capture(obj, walk),

@@ -14,7 +14,7 @@ from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError, Finding, UnsupportedLeafError
 from perdure.tree.diff import summary
 from perdure.tree.leaves import Array, Tree, memory_axes
-from perdure.tree.paths import format_path
+from perdure.tree.paths import Step, format_path
 
 _PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
 
@@ -134,6 +134,20 @@ class Size(ExactAdapter):
         return torch.Size(tree)
 
 
+def capture_tensor(obj: torch.Tensor, walk: Walk, *below: Step) -> Tree:
+    """The tree of a tensor that a live object holds at the steps `below`; dense ones take the short way."""
+    if is_dense(obj):
+        return walk.meet(obj, *below) or array_of(obj)
+    return walk.capture_below(obj, *below)
+
+
+def is_dense(obj: Any) -> bool:
+    """Whether an object is nothing but a block of numbers that NumPy has a dtype for."""
+    if type(obj) not in _PLAIN_CLASSES or obj.layout is not torch.strided:
+        return False
+    return not obj.is_meta and numpy_dtype(obj.dtype) is not None
+
+
 def refuse_unlike(obj: Any, walk: Walk) -> None:
     """Refuses tensors that are more, or less, than a block of numbers.
 
@@ -141,7 +155,7 @@ def refuse_unlike(obj: Any, walk: Walk) -> None:
         CaptureError: lazy, on `meta`, or of another class than torch's own.
         UnsupportedLeafError: quantised, nested, or with a dtype that has no exact form.
     """
-    if type(obj) in _PLAIN_CLASSES and obj.layout is torch.strided and numpy_dtype(obj.dtype) and not obj.is_meta:
+    if is_dense(obj):
         return
     place = format_path(walk.path)
     if is_lazy(obj):
