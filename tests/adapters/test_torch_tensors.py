@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from perdure.adapters.resolve import EXACT, INHERITED, load  # noqa: E402
 from perdure.errors import CaptureError, UnsupportedLeafError  # noqa: E402
 from perdure.tree.leaves import Alias, Array  # noqa: E402
 
@@ -259,3 +260,13 @@ def test_sizes_are_tuples_of_integers(trip):
     assert back == [torch.Size((2, 3))]
     assert type(back[0]) is torch.Size
     assert trip.findings([1], [torch.Size(())]) == [("c/0", "1", "torch.Size([])")]
+
+
+def test_ids_are_stable_and_distinct():
+    ids = {load(target).id for target in {**EXACT, **INHERITED}.values() if target.startswith("torch_")}
+
+    assert ids == {
+        *("torch-tensor", "torch-parameter", "torch-constant", "torch-size", "torch-generator"),
+        *("torch-module", "torch-module-part", "torch-distribution"),
+        *("torch-optimizer", "torch-scheduler", "torch-schedule", "torch-grad-scaler"),
+    }

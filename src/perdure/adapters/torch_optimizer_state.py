@@ -1,7 +1,7 @@
 """What an optimizer holds for each of its parameters: by index, complete, and back in the same tensors."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ def restore_state(obj: torch.optim.Optimizer, saved: Mapping[int | str, Any]) ->
         saved: by index: plain values, and arrays or tensors on the host.
     """
     owners = [(parameter, group) for group in obj.param_groups for parameter in group["params"]]
-    state: dict[Any, Any] = obj.state  # of a user's optimizer, also by names
+    state = cast(dict[Any, Any], obj.state)  # of a user's optimizer, also by names
     before = {id(key): entry for key, entry in state.items()}
     state.clear()
     for at, entry in saved.items():
