@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("global_generators")
+
 KINDS = ("mlp", "lstm", "tied")
 UPDATES = 8
 KILLED = -9
@@ -22,15 +24,6 @@ def torch_loop() -> ModuleType:
 
     torch.set_num_threads(1)
     return load_beside("resume/torch_loop")
-
-
-@pytest.fixture(autouse=True)
-def generators_afterwards(global_generators: None):
-    import torch
-
-    state = torch.get_rng_state()
-    yield
-    torch.set_rng_state(state)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import random
 import sys
-from collections.abc import Set
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,7 +19,6 @@ from perdure.tree.leaves import Tree
 NAME = "process_rng"
 """The component's reserved name."""
 
-_ALWAYS = frozenset({"python", "numpy"})
 _TORCH = "torch"
 
 
@@ -29,18 +27,15 @@ class ProcessRng:
 
     def __init__(self) -> None:
         """Of all libraries that are loaded."""
-        self.libraries: Set[str] | None = None
-        """Those that the checkpoint had, between a restore and the end of it; None: all that are loaded."""
         self.unreachable: dict[str, list[Any]] = {}
         """States that were restored and have no generator here (CUDA's): they are saved again as they are."""
 
-    def follow_all(self) -> None:
-        """A library that the restored checkpoint did not know yet counts from now on."""
-        self.libraries = None
-
 
 class ProcessRngAdapter(ExactAdapter):
-    """Captures and restores the generators behind the module functions of `random`, `numpy.random` and `torch`."""
+    """Captures and restores the generators behind the module functions of `random`, `numpy.random` and `torch`.
+
+    PyTorch's have an entry once somebody has seeded or drawn: that it is imported alone says nothing about the run.
+    """
 
     id = "process-rng"
     kind: Kind = "live"
@@ -48,26 +43,30 @@ class ProcessRngAdapter(ExactAdapter):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """One entry a library."""
-        generators = _generators(_loaded() if obj.libraries is None else obj.libraries, obj)
-        return {name: adapter.capture(generator, walk) for name, (adapter, generator) in generators.items()}
+        tree = {name: adapter.capture(generator, walk) for name, (adapter, generator) in _generators().items()}
+        torch = _torch().capture(obj.unreachable, walk) if _torch_is_loaded() else None
+        return tree if torch is None else {**tree, _TORCH: torch}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
-        """Python's and NumPy's generators must have been saved; those of a library in use here may be missing."""
-        if not isinstance(tree, dict) or not _ALWAYS <= tree.keys() <= _ALWAYS | {_TORCH}:
-            return [walk.finding(summary(tree), f"{sorted(_ALWAYS)}", "Use the perdure that wrote it.")]
+        """Python's and NumPy's generators must have been saved; PyTorch's may have been."""
+        generators = _generators()
+        if not isinstance(tree, dict) or not generators.keys() <= tree.keys() <= generators.keys() | {_TORCH}:
+            return [walk.finding(summary(tree), f"{sorted(generators)}", "Use the perdure that wrote it.")]
         if _TORCH in tree and find_spec(_TORCH) is None:
             return [walk.finding("PyTorch's generator", "no PyTorch", "Install PyTorch, as the run had it.", _TORCH)]
-        return [
+        torch = _torch().check(obj.unreachable, tree[_TORCH], walk) if _TORCH in tree else []
+        return torch + [
             finding
-            for name, (adapter, generator) in _generators(tree.keys(), obj).items()
+            for name, (adapter, generator) in generators.items()
             for finding in adapter.check(generator, tree[name], walk)
         ]
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
-        """Sets the generators in place; a library whose generator was saved is imported."""
-        obj.libraries = frozenset(tree)
-        for name, (adapter, generator) in _generators(tree.keys(), obj).items():
+        """Sets the generators in place; PyTorch is imported if its generator was saved."""
+        for name, (adapter, generator) in _generators().items():
             adapter.restore(generator, tree[name], walk)
+        if _TORCH in tree or _torch_is_loaded():
+            _torch().restore(obj.unreachable, tree.get(_TORCH), walk)
         return obj
 
 
@@ -81,13 +80,13 @@ class _NumpyGlobal:
     set_state = staticmethod(np.random.set_state)
 
 
-def _loaded() -> Set[str]:
-    # Not one that is being imported right now.
-    return _ALWAYS | {_TORCH} if hasattr(sys.modules.get(_TORCH), "get_rng_state") else _ALWAYS
+def _generators() -> dict[str, tuple[Any, Any]]:
+    return {"python": (Random(), _PythonGlobal), "numpy": (RandomState(), _NumpyGlobal)}
 
 
-def _generators(libraries: Set[str], obj: ProcessRng) -> dict[str, tuple[Any, Any]]:
-    found: dict[str, tuple[Any, Any]] = {"python": (Random(), _PythonGlobal), "numpy": (RandomState(), _NumpyGlobal)}
-    if _TORCH in libraries:
-        found[_TORCH] = (load("torch_random:GlobalsAdapter"), obj.unreachable)
-    return found
+def _torch() -> Any:
+    return load("torch_random:GlobalsAdapter")
+
+
+def _torch_is_loaded() -> bool:
+    return hasattr(sys.modules.get(_TORCH), "get_rng_state")  # and is not being imported right now

@@ -49,7 +49,7 @@ class GlobalsAdapter(ExactAdapter):
     """
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
-        """States as bytes (uint8): `cpu`, and `cuda`, one a device.
+        """States as bytes (uint8): `cpu`, and `cuda`, one a device; None if nobody has seeded or drawn yet.
 
         Raises:
             CaptureError: this process is one of a distributed group.
@@ -57,7 +57,10 @@ class GlobalsAdapter(ExactAdapter):
         refuse_groups(walk)
         here = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         cuda = [*map(array_of, here), *obj.get("cuda", [])]
-        return {"cpu": array_of(torch.get_rng_state()), **({"cuda": cuda} if cuda else {})}
+        cpu = array_of(torch.get_rng_state())
+        if not cuda and cpu.value.tobytes() == _untouched().tobytes():
+            return None
+        return {"cpu": cpu, **({"cuda": cuda} if cuda else {})}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """States of the right size."""
@@ -70,8 +73,8 @@ class GlobalsAdapter(ExactAdapter):
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """Sets the states of the generators that are here, and keeps the others."""
-        torch.set_rng_state(_tensor(tree["cpu"]))
-        cuda = tree.get("cuda", [])
+        torch.set_rng_state(tensor_from(_untouched()) if tree is None else _tensor(tree["cpu"]))
+        cuda = (tree or {}).get("cuda", [])
         here = torch.cuda.device_count() if cuda and torch.cuda.is_available() else 0
         if here:
             torch.cuda.init()  # else the states would wait until CUDA is used, and not be seen until then
@@ -79,6 +82,11 @@ class GlobalsAdapter(ExactAdapter):
             torch.cuda.set_rng_state(_tensor(state), device)
         obj["cuda"] = [Array(state.value.copy()) for state in cuda[here:]]
         return obj
+
+
+def _untouched() -> np.ndarray:
+    """The state that the CPU's generator has when PyTorch is imported: that of any new one."""
+    return torch.Generator().get_state().numpy()
 
 
 def _states(tree: Tree) -> list[Any]:
