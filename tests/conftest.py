@@ -67,6 +67,15 @@ def nnx_golden() -> ModuleType:
     return load_beside("golden/nnx_golden")
 
 
+@pytest.fixture(autouse=True)
+def untouched_torch() -> Iterator[None]:
+    """Leaves PyTorch's global generator as an import makes it, for runs are compared with those of other processes."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_rng_state"):
+        torch.set_rng_state(torch.Generator().get_state())
+
+
 @pytest.fixture
 def global_generators() -> Iterator[None]:
     """Leaves the process's generators, Python's and NumPy's, as they were."""

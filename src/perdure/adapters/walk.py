@@ -77,6 +77,24 @@ class Walk:
         """
         return self._at(step, lambda: self._capture(obj))
 
+    def capture_below(self, obj: Object, *below: Step) -> Tree:
+        """The same for an object that stands at several steps below the object at hand."""
+        if len(below) == 1:
+            return self.capture(obj, below[0])
+        return self._at(below[0], lambda: self.capture_below(obj, *below[1:]))
+
+    def meet(self, obj: Object, *below: Step) -> Alias | None:
+        """Notes that a leaf with identity stands at the steps `below`; an alias if it was met before.
+
+        The short way of `capture` for the parameters of a live object, of which there are hundreds and whose adapter is
+        at work already.
+        """
+        if id(obj) in self._places:
+            return Alias(self._places[id(obj)][0])
+        path = (*self._path, *below)
+        self._places[id(obj)], self._by_path[path] = (path, obj), obj
+        return None
+
     def check(self, obj: Object, tree: Tree, step: Step) -> list[Finding]:
         """Why `tree` cannot be restored into `obj`."""
         return self._at(step, lambda: self._check(obj, tree))
@@ -195,6 +213,8 @@ class Walk:
         if adapter.id not in PLAIN_ADAPTERS:
             self.made[self.path] = adapter.id
         fidelity, reason = adapter.fidelity(obj)
+        if fidelity == CLASSES[0]:  # the usual case, met hundreds of times a save
+            return
         weakest, _ = self.weakest.get(self._path[0], (CLASSES[0], ""))
         if CLASSES.index(fidelity) > CLASSES.index(weakest):
             self.weakest[self._path[0]] = (fidelity, f"{format_path(self.path)}: {reason}")
