@@ -111,11 +111,21 @@ def refuse_hidden_state(obj: Any, attributes: Children, walk: Walk) -> None:
             f"{place}: {type(obj).__qualname__} keeps {', '.join(slots)} in __slots__, where perdure does not look. "
             "Remove __slots__, or give the class state_dict() and load_state_dict()."
         )
+    refuse_hidden_functions(obj, attributes, walk)
+
+
+def refuse_hidden_functions(obj: Any, attributes: Children, walk: Walk) -> None:
+    """Refuses functions among the attributes that bind objects, and methods of objects not written in Python.
+
+    Raises:
+        CaptureError: there is one.
+    """
     for name, value in attributes.items():
         for hidden in _hidden(value):
             raise CaptureError(
-                f"{place}/{name}: {hidden}, whose state a checkpoint would miss. Keep it as an attribute of the "
-                f"{type(obj).__qualname__} itself, or give the class state_dict() and load_state_dict()."
+                f"{format_path(walk.path)}/{name}: {hidden}, whose state a checkpoint would miss. Keep it as an "
+                f"attribute of the {type(obj).__qualname__} itself, or give the class state_dict() and "
+                "load_state_dict()."
             )
 
 

@@ -58,6 +58,9 @@ INHERITED = MappingProxyType(
         "gymnasium.vector.vector_env.VectorEnv": "gymnasium_envs:Env",
         "gymnasium.spaces.space.Space": "gymnasium_envs:Space",
         "gymnasium.wrappers.utils.RunningMeanStd": "gymnasium_envs:RunningStatistics",
+        "pygame.surface.Surface": "gymnasium_display:Display",
+        "pygame.time.Clock": "gymnasium_display:Display",
+        "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer": "gymnasium_display:Display",
         "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
     }
 )
@@ -77,6 +80,7 @@ WITHOUT_TARGET = MappingProxyType(
     {
         "deque": "containers:rebuild_deque",
         "ordered-dict": "containers:rebuild_ordered_dict",
+        "display": "gymnasium_display:rebuild",
         "jax-array": "jax_arrays:rebuild_array",
         "jax-key": "jax_arrays:rebuild_key",
     }
@@ -90,13 +94,21 @@ class Resolver:
     def __init__(self, extra: Sequence[tuple[type, Adapter]] = ()) -> None:
         self._extra = tuple(extra)
 
-    def resolve(self, obj: Any, path: Path) -> Adapter:
+    def resolve(self, obj: Any, path: Path, *, takes_objects: bool = False) -> Adapter:
         """The adapter for `obj`.
+
+        Args:
+            obj: any object.
+            path: where it stands, for the message.
+            takes_objects: inside an environment, where plain Python objects count by what they hold.
 
         Raises:
             UnknownObjectError: nothing knows it; the message names `path` and the ways out.
         """
-        adapter = self._of_user(type(obj)) or _from_table(type(obj)) or _by_protocol(obj)
+        adapter = self._of_user(type(obj)) or (_held(obj) if takes_objects else None)
+        adapter = adapter or _from_table(type(obj)) or _by_protocol(obj)
+        if adapter is None and takes_objects:
+            adapter = _load("gymnasium_objects:PlainObject") if _is_plain_object(type(obj)) else None
         if adapter is None or (adapter.kind == "fact" and len(path) == 1):
             raise UnknownObjectError(_unknown(obj, path))
         return adapter
@@ -176,6 +188,28 @@ def _is_fact(obj: Any) -> bool:
     return (
         package in _WRAPPING_PACKAGES and callable(obj) and hasattr(obj, "__wrapped__") and hasattr(obj, "__qualname__")
     )
+
+
+HELD = MappingProxyType({set: "Set", frozenset: "FrozenSet"})
+
+
+def _held(obj: Any) -> Adapter | None:
+    """Inside an environment: what comes back from its saved tree alone, for the twin may hold nothing there yet."""
+    if type(obj) in HELD:
+        return _load(f"gymnasium_objects:{HELD[type(obj)]}")
+    if type(obj) is dict and not all(type(key) in (str, int) for key in obj):
+        return _load("gymnasium_objects:Pairs")
+    if isinstance(obj, enum.Enum):
+        return _load("gymnasium_objects:Member")
+    if isinstance(obj, tuple) and hasattr(obj, "_fields"):
+        return _load("gymnasium_objects:HeldNamedTuple")
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type) and _is_plain_object(type(obj)):
+        return _load("gymnasium_objects:PlainObject")
+    return None
+
+
+def _is_plain_object(kind: type) -> bool:
+    return load_function("gymnasium_classes:is_plain")(kind)
 
 
 def _is_jax_node(obj: Any) -> bool:
