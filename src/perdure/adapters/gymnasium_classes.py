@@ -18,7 +18,9 @@ def is_plain(kind: type) -> bool:
     Memory that a class written in C adds for itself would be missed. A finaliser would run with the state that a
     file holds, which is no way to treat files.
     """
-    if kind.__module__ == "builtins" or issubclass(kind, type | enum.Enum | types.ModuleType | BaseException):
+    if getattr(kind, "__module__", "builtins") == "builtins" or issubclass(
+        kind, type | enum.Enum | types.ModuleType | BaseException
+    ):
         return False
     # Of the class as it is, not of its layout: `__new__` may have been written for it.
     runs_code = kind.__new__ is not object.__new__ or any("__del__" in vars(cls) for cls in kind.__mro__)

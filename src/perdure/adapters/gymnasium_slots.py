@@ -5,13 +5,15 @@ otherwise a new one is made. What cannot be made (environments, spaces, function
 """
 
 from collections import deque
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from perdure.adapters.gymnasium_class_shapes import Member, NamedTuple, Object
 from perdure.adapters.gymnasium_display import is_display
 from perdure.adapters.gymnasium_objects import Held
-from perdure.adapters.gymnasium_shapes import Sequence, shape_of
+from perdure.adapters.gymnasium_shapes import Deque, Dict, FrozenSet, Method, Ordered, Pairs, Sequence, Set, Tuple
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
@@ -20,6 +22,21 @@ from perdure.tree.paths import Step
 
 _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 _BUILD = "Build it as the run did: only plain data, plain Python objects and generators can come back where nothing is."
+
+_OF_MADE = MappingProxyType(
+    {
+        "python-object": Object(),
+        "held-enum": Member(),
+        "held-named-tuple": NamedTuple(),
+        "set": Set(),
+        "frozen-set": FrozenSet(),
+        "pairs": Pairs(),
+        "bound-method": Method(),
+        "deque": Deque(),
+        "ordered-dict": Ordered(),
+    }
+)
+_OF_TREE = MappingProxyType({list: Sequence(), tuple: Tuple(), dict: Dict()})
 
 
 def check_slot(value: Any, saved: Tree, name: Step, walk: Walk) -> list[Finding]:
@@ -30,7 +47,7 @@ def check_slot(value: Any, saved: Tree, name: Step, walk: Walk) -> list[Finding]
         return walk.check(value, saved, name) if _must_stay(value, walk) else []
     if walk.is_plain(saved, name) and not _must_stay(value, walk):
         return []
-    shape = shape_of(saved, walk.made_at(name))
+    shape = _shape_of(saved, walk.made_at(name))
     if shape is not None:
         return walk.at(name, lambda: _check_parts(shape, value, saved, walk))
     if value is None or isinstance(walk.adapter_of(value), Held):
@@ -44,17 +61,22 @@ def restore_slot(value: Any, saved: Tree, name: Step, walk: Walk) -> Any:
         return value
     if isinstance(saved, Alias) or (walk.is_plain(saved, name) and not _must_stay(value, walk)):
         return _in_place(value, walk.rebuild_at(saved, name))
-    shape = shape_of(saved, walk.made_at(name))
+    shape = _shape_of(saved, walk.made_at(name))
     if shape is not None:
         return walk.at(name, lambda: _restore_parts(shape, value, saved, walk))
     if _is_generator(value, saved, walk) and not isinstance(value, np.random.Generator):
-        value = np.random.Generator(getattr(np.random, str(_bit_generator(saved)))())
+        value = new_generator(saved)
     return walk.restore(value, saved, name)
+
+
+def new_generator(saved: Tree) -> np.random.Generator:
+    """A Generator of the saved kind, in whatever state."""
+    return np.random.Generator(getattr(np.random, _bit_generator(saved) or "PCG64")())
 
 
 def check_here(value: Any, saved: Tree, walk: Walk) -> list[Finding]:
     """The same at the walk's own place, for a target whose own parts are made anew where they do not fit."""
-    shape = shape_of(saved, walk.made_here)
+    shape = _shape_of(saved, walk.made_here)
     if shape is None:
         return [walk.finding(summary(saved), type(value).__name__, _BUILD)]
     return _check_parts(shape, value, saved, walk)
@@ -62,7 +84,7 @@ def check_here(value: Any, saved: Tree, walk: Walk) -> list[Finding]:
 
 def restore_here(value: Any, saved: Tree, walk: Walk) -> Any:
     """What stands at the walk's own place after the restore."""
-    shape = shape_of(saved, walk.made_here)
+    shape = _shape_of(saved, walk.made_here)
     return value if shape is None else _restore_parts(shape, value, saved, walk)
 
 
@@ -90,6 +112,11 @@ def _restore_parts(shape: Sequence, value: Any, saved: Tree, walk: Walk) -> Any:
     result = shape.finish(made, value, saved, restored)
     walk.know(result)
     return result
+
+
+def _shape_of(saved: Tree, made: str | None) -> Sequence | None:
+    """The shape of a saved tree that the adapter `made` made, None for a plain one; None if it has none."""
+    return _OF_MADE.get(made) if made is not None else _OF_TREE.get(type(saved))
 
 
 def _stays(value: Any, saved: Tree, name: Step, walk: Walk) -> bool:

@@ -58,6 +58,12 @@ INHERITED = MappingProxyType(
         "gymnasium.vector.vector_env.VectorEnv": "gymnasium_envs:Env",
         "gymnasium.spaces.space.Space": "gymnasium_envs:Space",
         "gymnasium.wrappers.utils.RunningMeanStd": "gymnasium_envs:RunningStatistics",
+        "gymnasium.envs.mujoco.mujoco_env.MujocoEnv": "mujoco_models:MujocoEnv",
+        "perdure.gym.recorded.Recorded": "gymnasium_recorded:RecordedEnv",
+        "perdure.adapters.mujoco_models.Compiled": "mujoco_models:CompiledModel",
+        "mujoco._structs.MjModel": "mujoco_models:MjModel",
+        "mujoco._structs.MjData": "mujoco_data:MjData",
+        "ale_py._ale_py.ALEInterface": "ale_interface:Ale",
         "pygame.surface.Surface": "gymnasium_display:Display",
         "pygame.time.Clock": "gymnasium_display:Display",
         "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer": "gymnasium_display:Display",
@@ -145,7 +151,7 @@ def _from_table(kind: type) -> Adapter | None:
 
 
 def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}"  # some of SWIG's have no module
 
 
 def _by_protocol(obj: Any) -> Adapter | None:
@@ -203,7 +209,7 @@ def _held(obj: Any) -> Adapter | None:
         return _load("gymnasium_objects:Member")
     if isinstance(obj, tuple) and hasattr(obj, "_fields"):
         return _load("gymnasium_objects:HeldNamedTuple")
-    if dataclasses.is_dataclass(obj) and not isinstance(obj, type) and _is_plain_object(type(obj)):
+    if dataclasses.is_dataclass(obj) and _from_table(type(obj)) is None and _is_plain_object(type(obj)):
         return _load("gymnasium_objects:PlainObject")
     return None
 
