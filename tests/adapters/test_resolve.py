@@ -86,11 +86,16 @@ def test_the_adapter_of_a_subclass_of_float_is_the_scalar_s():
     assert Resolver().resolve(np.float64(0), ("c",)).id == "numpy-scalar"
 
 
+FRAMEWORKS = ("jax", "jaxlib", "flax", "optax", "gymnasium", "pygame", "mujoco", "ale_py", "torch")
+
+
 def test_ids_are_stable_and_distinct():
     adapters = {
         load(target).id
         for name, target in {**EXACT, **INHERITED}.items()
-        if name.split(".")[0] not in ("jax", "jaxlib", "flax", "optax", "gymnasium", "torch") and "torch_" not in name
+        if name.split(".")[0] not in FRAMEWORKS
+        and "torch_" not in name
+        and not name.startswith(("perdure.gym.", "perdure.adapters.mujoco_"))
     }
 
     assert adapters == {

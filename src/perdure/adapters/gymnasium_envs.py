@@ -1,8 +1,8 @@
 """Gymnasium environments of this process, their wrappers, vector environments and spaces, restored in place.
 
 An environment is what its attributes hold. They are restored into one that was built the same way, whatever it did
-since: it need not have been reset. What is no plain data and has no adapter (an engine written in C, a surface to
-render on) is refused when it is captured, never left out.
+since: it need not have been reset. Plain Python objects count by what they hold. What is none and has no adapter (an
+engine written in C) is refused when it is captured, never left out.
 """
 
 import time
@@ -14,6 +14,7 @@ import numpy as np
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
 from perdure.adapters.gymnasium_attributes import note_choices, note_space, refuse_hidden_state, state_of
+from perdure.adapters.gymnasium_display import is_display
 from perdure.adapters.gymnasium_slots import check_slot, restore_slot
 from perdure.adapters.state_methods import GetState, SpeaksForItself, StateDict
 from perdure.adapters.walk import Walk
@@ -32,6 +33,7 @@ class ByAttributes(Container):
 
     kind: Kind = "live"
     has_identity = True
+    takes_objects = True
 
     def attributes(self, obj: Any) -> Children:
         """What is captured, by name, sorted."""
@@ -51,7 +53,7 @@ class ByAttributes(Container):
         for name in sorted((attributes.keys() | tree.keys()) - {CLASS}):
             if name in tree:
                 findings += check_slot(attributes.get(name), tree[name], name, walk)
-            else:
+            elif not is_display(attributes[name]):
                 advice = "Build it as the run did, and hand it in before it has been used."
                 findings.append(walk.finding("no such attribute", type(attributes[name]).__name__, advice, name))
         return findings
@@ -64,7 +66,7 @@ class ByAttributes(Container):
                 restored = restore_slot(attributes.get(name), tree[name], name, walk)
                 if name not in attributes or restored is not attributes[name]:
                     vars(obj)[name] = restored
-            else:  # only when what was before is put back
+            elif not is_display(attributes[name]):  # only when what was before is put back
                 del vars(obj)[name]
         return obj
 
@@ -180,8 +182,8 @@ def _refuse_processes(obj: Any, walk: Walk) -> None:
 
 
 _MEANING = (
-    "Part of this environment's state would be missing from every checkpoint, and no resume could be exact: engines "
-    "such as MuJoCo, Box2D and ALE, and surfaces of pygame after rendering, are not captured yet."
+    "Part of this environment's state would be missing from every checkpoint, and no resume could be exact. Where the "
+    "same seed and the same actions always lead to the same state, wrap the environment in perdure.gym.Recorded(env)."
 )
 
 

@@ -38,6 +38,7 @@ from perdure.runs.directory import open_directory, step_name
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.metrics import read_metrics
 from perdure.runs.opening import Opening, OpenRun, check_beginning, open_run
+from perdure.runs.requirement import REQUIRABLE
 from perdure.runs.retention import Keep, KeepAny
 from perdure.store.filesystem import FileSystem
 from perdure.tree.snapshot import Snapshot
@@ -83,6 +84,7 @@ class Run:
         contract: Mapping[str, Any] | None = None,
         schedules: Schedules | None = None,
         numerics: Numerics = "report",
+        requires: str = "exact-replay",
         accept: Accept = (),
         reason: str | None = None,
     ) -> None:
@@ -109,6 +111,8 @@ class Run:
             schedules: what another total of steps does to schedules at a resume: `none` depends on the total; `keep`
                 the old schedule; `restretch` what is left of it (see `progress`). None: another total is refused.
             numerics: whether a change of machine or library versions is reported, or refused (`strict`).
+            requires: the weakest continuation class that will do; a component that allows less is refused when the
+                run opens. `exact-snapshot` also refuses environments that are replayed.
             accept: differences that are accepted, by key: `{"algorithm.learning_rate": (3e-4, 1e-4)}`.
             reason: why, for the lineage.
 
@@ -123,6 +127,8 @@ class Run:
             declared["horizon"]["env_steps"] = self._horizon
         check_choice("schedules", schedules, (None, "none", "keep", "restretch"))
         check_choice("numerics", numerics, ("report", "strict"))
+        check_choice("requires", requires, REQUIRABLE)
+        self._requires = requires
         overrides = overrides_of(accept, reason, self._directory)
         self._contract_terms = ContractTerms(declared, tuple(free), schedules, numerics, overrides)
         self._every = every
@@ -255,6 +261,7 @@ class Run:
                 start,
                 self._strict,
                 lock,
+                self._requires,
             )
             self._take_over(open_run(opening), lock)
         except BaseException:
