@@ -1,4 +1,4 @@
-"""Synchronous vector environments in every autoreset mode: exact at every step, and refused if they are built otherwise."""
+"""Synchronous vector environments in every autoreset mode: exact at every step, refused if they are built otherwise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wrapped_outside(mode: str) -> Any:
     envs: Any = SyncVectorEnv(limits(pendulum), autoreset_mode=mode)
     envs = vector_wrappers.RecordEpisodeStatistics(envs)
     envs = normalized(envs, mode)
-    envs = vector_wrappers.TransformAction(envs, lambda actions: 0.5 * actions)
+    envs = vector_wrappers.TransformAction(envs, lambda actions: np.float32(0.5) * np.asarray(actions))
     envs = vector_wrappers.NormalizeReward(envs, gamma=0.9)
     return vector_wrappers.ClipReward(envs, -5.0, 5.0)
 
@@ -94,7 +94,7 @@ def find(envs: Any, kind: type) -> Any:
     return envs
 
 
-TWINS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
+TWINS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
     "pending resets": ("plain", "NextStep", reset_flag),
     "previous ends": ("wrapped outside", "NextStep", ended_flags),
     "count of the observations": (

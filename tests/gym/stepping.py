@@ -12,7 +12,7 @@ MODES = ("NextStep", "SameStep", "Disabled")
 """The values of Gymnasium's `AutoresetMode`."""
 
 LIMITS = (5, 7, 11)
-"""Steps of an episode, of each environment: episodes end at different steps, so that resets are pending in some alone."""
+"""Steps of an episode, of each environment: they end at different steps, so that resets are pending in some alone."""
 
 Make = Callable[[], Any]
 
@@ -65,7 +65,7 @@ def steps(envs: Any, count: int, seed: int) -> list[Any]:
         row = envs.step(drawn(envs.action_space, actions))
         rows.append(exact(row))
         ended = np.logical_or(row[2], row[3])
-        if ended.any() and AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.DISABLED:
+        if ended.any() and envs.unwrapped.autoreset_mode == AutoresetMode.DISABLED:
             rows.append(exact(envs.reset(options={"reset_mask": ended})))
     return rows
 
@@ -87,3 +87,8 @@ def advanced(envs: Any, count: int, seed: int = 11) -> Any:
 def limits(make: Callable[[int], Make], within: Sequence[int] = LIMITS) -> list[Make]:
     """A factory an environment, with episodes of different lengths."""
     return [make(limit) for limit in within]
+
+
+def step_at(envs: Any, number: int) -> list[Any]:
+    """The step of that number, whose action depends on the number alone."""
+    return steps(envs, 1, seed=1000 + number)

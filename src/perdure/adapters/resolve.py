@@ -58,6 +58,8 @@ INHERITED = MappingProxyType(
         "gymnasium.vector.vector_env.VectorEnv": "gymnasium_envs:Env",
         "gymnasium.spaces.space.Space": "gymnasium_envs:Space",
         "gymnasium.wrappers.utils.RunningMeanStd": "gymnasium_envs:RunningStatistics",
+        "perdure.gym.sync_envs.SyncVectorEnv": "gymnasium_vectors:InThisProcess",
+        "perdure.gym.async_envs.AsyncVectorEnv": "gymnasium_vectors:InOtherProcesses",
         "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
     }
 )

@@ -1,0 +1,7 @@
+"""Helpers for users of Gymnasium: vector environments whose state can be saved, and streams of levels."""
+
+from perdure.gym.async_envs import AsyncVectorEnv
+from perdure.gym.make_vec import make_vec
+from perdure.gym.sync_envs import SyncVectorEnv
+
+__all__ = ["AsyncVectorEnv", "SyncVectorEnv", "make_vec"]
