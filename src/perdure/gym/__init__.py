@@ -2,6 +2,7 @@
 
 from perdure.gym.async_envs import AsyncVectorEnv
 from perdure.gym.make_vec import make_vec
+from perdure.gym.snapshot import Snapshot
 from perdure.gym.sync_envs import SyncVectorEnv
 
-__all__ = ["AsyncVectorEnv", "SyncVectorEnv", "make_vec"]
+__all__ = ["AsyncVectorEnv", "Snapshot", "SyncVectorEnv", "make_vec"]
