@@ -24,6 +24,7 @@ from perdure.errors import (
     UsageError,
     WorkerDiedError,
 )
+from perdure.runs.boundary_reset import BoundaryReset
 from perdure.runs.cadence import Every
 from perdure.runs.pins import pin, unpin
 from perdure.runs.retention import Keep
@@ -31,6 +32,7 @@ from perdure.runs.run import Run
 
 __all__ = [
     "AllDamagedError",
+    "BoundaryReset",
     "CaptureError",
     "Checkpoint",
     "CommitError",

@@ -132,7 +132,7 @@ class Env(ByAttributes):
         own = _own_methods(obj)
         if own is None:
             super().restore(obj, tree, walk)
-            _restart_clock(obj)
+            restart_clock(obj)
             return obj
         if _is_wrapper(obj):
             walk.restore(obj.env, tree["env"], "env")
@@ -186,7 +186,8 @@ _MEANING = (
 )
 
 
-def _restart_clock(obj: Any) -> None:
+def restart_clock(obj: Any) -> None:
+    """Lets what a wrapper knows of real time begin anew."""
     now = time.perf_counter()
     if isinstance(obj, gymnasium.wrappers.RecordEpisodeStatistics):
         obj.episode_start_time = now

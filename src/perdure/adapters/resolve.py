@@ -66,6 +66,7 @@ INHERITED = MappingProxyType(
         "perdure.gym.level_pool.LevelPool": "level_pools:LevelPool",
         "perdure.gym.sync_envs.SyncVectorEnv": "gymnasium_vectors:InThisProcess",
         "perdure.gym.async_envs.AsyncVectorEnv": "gymnasium_vectors:InOtherProcesses",
+        "perdure.adapters.resettable.Resettable": "gymnasium_resets:Resettable",
         "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
     }
 )
