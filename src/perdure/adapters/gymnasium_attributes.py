@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from perdure.adapters.containers import Children
+from perdure.adapters.gymnasium_versions import STATISTICS_OF_SINGLE, STATISTICS_OF_VECTORS, WRAPPERS
 from perdure.adapters.walk import Walk
 from perdure.contract.facts import LONGEST_TEXT, facts_of
 from perdure.contract.naming import name_of
@@ -30,7 +31,7 @@ CHOSEN = frozenset(
 RENDERING = frozenset({"render_mode"})
 """Attributes that no step looks at, so that a resume may choose another."""
 
-WALL_CLOCK = frozenset({"episode_start_time", "episode_start_times", "time_queue"})
+WALL_CLOCK = frozenset({"episode_start_time", "episode_start_times", "t0", "time_queue"})
 """What RecordEpisodeStatistics knows of real time, which is no state: it starts anew with a restore."""
 
 AUTORESET = "autoreset_mode"
@@ -40,7 +41,7 @@ TABLES = frozenset({"P"})
 """Transition tables of the toy texts. They are large and follow from the arguments, so a fact tells their digest."""
 
 _SEES_NOTHING_MORE = (*PLAIN_TYPES, np.ndarray, np.generic, np.dtype, np.ufunc, type, types.ModuleType, Enum, frozenset)
-_AROUND_OTHERS = (gymnasium.Wrapper, gymnasium.vector.VectorWrapper, gymnasium.vector.SyncVectorEnv)
+_AROUND_OTHERS = (*WRAPPERS, gymnasium.vector.SyncVectorEnv)
 _GYMNASIUM = (gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.Space, EnvSpec)
 
 
@@ -50,12 +51,12 @@ def state_of(obj: Any) -> Children:
     Spaces may be attributes of the class.
     """
     skipped = CHOSEN | RENDERING
-    if isinstance(obj, gymnasium.wrappers.RecordEpisodeStatistics | gymnasium.wrappers.vector.RecordEpisodeStatistics):
+    if isinstance(obj, (*STATISTICS_OF_SINGLE, *STATISTICS_OF_VECTORS)):
         skipped |= WALL_CLOCK
     if has_table(obj):
         skipped |= TABLES
     if isinstance(obj, gymnasium.vector.VectorEnv):
-        skipped |= {AUTORESET}
+        skipped |= {AUTORESET, "_actions"}  # the actions of a step that is done: an iterator, in 0.29
     spaces = {name: getattr(type(obj), name) for name in _spaces_of(type(obj))}
     return {name: value for name, value in sorted({**spaces, **vars(obj)}.items()) if name not in skipped}
 

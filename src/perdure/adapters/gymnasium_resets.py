@@ -12,6 +12,7 @@ from perdure.adapters import remote
 from perdure.adapters.containers import Children
 from perdure.adapters.gymnasium_attributes import note_choices, refuse_hidden_state, state_of
 from perdure.adapters.gymnasium_envs import CLASS, ByAttributes, restart_clock
+from perdure.adapters.gymnasium_versions import WRAPPERS
 from perdure.adapters.resettable import Resettable as Marked
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
@@ -115,7 +116,7 @@ def _without(tree: dict[str, Tree], envs: Any) -> dict[str, Tree]:
 
 
 def _is_wrapper(envs: Any) -> bool:
-    return isinstance(envs, gymnasium.Wrapper | gymnasium.vector.VectorWrapper)
+    return isinstance(envs, WRAPPERS)
 
 
 def _asks(envs: Any) -> bool:

@@ -58,6 +58,7 @@ INHERITED = MappingProxyType(
         "gymnasium.vector.vector_env.VectorEnv": "gymnasium_envs:Env",
         "gymnasium.spaces.space.Space": "gymnasium_envs:Space",
         "gymnasium.wrappers.utils.RunningMeanStd": "gymnasium_envs:RunningStatistics",
+        "gymnasium.wrappers.normalize.RunningMeanStd": "gymnasium_envs:RunningStatistics",  # 0.29
         "stable_baselines3.common.monitor.Monitor": "sb3_envs:Monitor",
         "stable_baselines3.common.running_mean_std.RunningMeanStd": "sb3_envs:Statistics",
         "stable_baselines3.common.vec_env.base_vec_env.VecEnv": "sb3_envs:VecEnv",
