@@ -1,6 +1,6 @@
 """A loop over Gymnasium's environments that runs under each version from 0.29: stopped anywhere, it must be the same.
 
-python gymnasium_versions.py DIRECTORY: prints what it found, as JSON. Standard library, NumPy, Gymnasium and perdure only.
+python gymnasium_versions.py DIRECTORY: prints what it found, as JSON. It needs NumPy, Gymnasium and perdure only.
 """
 
 import json

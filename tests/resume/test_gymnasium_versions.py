@@ -1,4 +1,4 @@
-"""Gymnasium 0.29.1 and the newest 1.x: a run that is stopped equals one that is not, under each, as under the locked one."""
+"""Gymnasium 0.29.1 and the newest 1.x: a run that is stopped equals one that is not, as under the locked version."""
 
 import json
 import os
