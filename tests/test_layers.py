@@ -79,6 +79,7 @@ ADAPTER_FILES: dict[str, frozenset[str]] = {
     "gymnasium_*": frozenset({"gymnasium"}),
     "mujoco_*": frozenset({"gymnasium", "mujoco"}),
     "ale_*": frozenset({"ale_py"}),
+    "sb3_*": frozenset({"stable_baselines3"}),
 }
 
 # Like the adapter files above, loaded only for a framework's sake: they may import it at module level.

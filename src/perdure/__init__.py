@@ -22,7 +22,9 @@ from perdure.errors import (
     UnsupportedLeafError,
     UnsupportedVersionError,
     UsageError,
+    WorkerDiedError,
 )
+from perdure.runs.boundary_reset import BoundaryReset
 from perdure.runs.cadence import Every
 from perdure.runs.pins import pin, unpin
 from perdure.runs.retention import Keep
@@ -30,6 +32,7 @@ from perdure.runs.run import Run
 
 __all__ = [
     "AllDamagedError",
+    "BoundaryReset",
     "CaptureError",
     "Checkpoint",
     "CommitError",
@@ -52,6 +55,7 @@ __all__ = [
     "UnsupportedLeafError",
     "UnsupportedVersionError",
     "UsageError",
+    "WorkerDiedError",
     "check_contract",
     "contract_of",
     "load",

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from perdure.adapters.containers import Children
+from perdure.adapters.gymnasium_versions import STATISTICS_OF_SINGLE, STATISTICS_OF_VECTORS, WRAPPERS
 from perdure.adapters.walk import Walk
 from perdure.contract.facts import LONGEST_TEXT, facts_of
 from perdure.contract.naming import name_of
@@ -32,14 +33,17 @@ CHOSEN = frozenset(
 RENDERING = frozenset({"render_mode"})
 """Attributes that no step looks at, so that a resume may choose another."""
 
-WALL_CLOCK = frozenset({"episode_start_time", "episode_start_times", "time_queue"})
+WALL_CLOCK = frozenset({"episode_start_time", "episode_start_times", "t0", "time_queue"})
 """What RecordEpisodeStatistics knows of real time, which is no state: it starts anew with a restore."""
+
+AUTORESET = "autoreset_mode"
+"""What a vector environment does where an episode ends. Chosen, and told by a fact."""
 
 TABLES = frozenset({"P", "initial_state_distrib"})
 """Tables of the toy texts. They are large and follow from the arguments, so a fact tells their digest."""
 
 _SEES_NOTHING_MORE = (*PLAIN_TYPES, np.ndarray, np.generic, np.dtype, np.ufunc, type, types.ModuleType, Enum, frozenset)
-_AROUND_OTHERS = (gymnasium.Wrapper, gymnasium.vector.VectorWrapper, gymnasium.vector.SyncVectorEnv)
+_AROUND_OTHERS = (*WRAPPERS, gymnasium.vector.SyncVectorEnv)
 _GYMNASIUM = (gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.Space, EnvSpec)
 
 
@@ -49,10 +53,12 @@ def state_of(obj: Any) -> Children:
     Spaces may be attributes of the class.
     """
     skipped = CHOSEN | RENDERING
-    if isinstance(obj, gymnasium.wrappers.RecordEpisodeStatistics | gymnasium.wrappers.vector.RecordEpisodeStatistics):
+    if isinstance(obj, (*STATISTICS_OF_SINGLE, *STATISTICS_OF_VECTORS)):
         skipped |= WALL_CLOCK
     if has_table(obj):
         skipped |= TABLES
+    if isinstance(obj, gymnasium.vector.VectorEnv):
+        skipped |= {AUTORESET, "_actions"}  # the actions of a step that is done: an iterator, in 0.29
     spaces = {name: getattr(type(obj), name) for name in _spaces_of(type(obj))}
     return {name: value for name, value in sorted({**spaces, **vars(obj)}.items()) if name not in skipped}
 
@@ -80,6 +86,8 @@ def note_choices(obj: Any, walk: Walk) -> None:
         walk.fact(obj.spec.id, "spec")
         arguments = {name: value for name, value in obj.spec.kwargs.items() if name not in RENDERING}
         _note_arguments(arguments, walk, "spec", "arguments")
+    if isinstance(obj, gymnasium.vector.VectorEnv) and AUTORESET in vars(obj):
+        walk.fact(vars(obj)[AUTORESET].value, AUTORESET)
     for name in TABLES & vars(obj).keys() if has_table(obj) else ():
         # Only digested, never read back. The text of a table would take fifty times as long, at every boundary.
         walk.fact(f"table {digest_of(marshal.dumps(vars(obj)[name], 2))}", name)

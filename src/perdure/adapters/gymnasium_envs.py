@@ -16,6 +16,7 @@ from perdure.adapters.containers import Children, Container
 from perdure.adapters.gymnasium_attributes import note_choices, note_space, refuse_hidden_state, state_of
 from perdure.adapters.gymnasium_display import is_display
 from perdure.adapters.gymnasium_slots import check_slot, restore_slot
+from perdure.adapters.gymnasium_versions import STATISTICS_OF_SINGLE, STATISTICS_OF_VECTORS, WRAPPERS
 from perdure.adapters.state_methods import GetState, SpeaksForItself, StateDict
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
@@ -134,7 +135,7 @@ class Env(ByAttributes):
         own = _own_methods(obj)
         if own is None:
             super().restore(obj, tree, walk)
-            _restart_clock(obj)
+            restart_clock(obj)
             return obj
         if _is_wrapper(obj):
             walk.restore(obj.env, tree["env"], "env")
@@ -154,7 +155,7 @@ def _without(tree: dict[str, Tree], *names: str) -> dict[str, Tree]:
 
 
 def _is_wrapper(obj: Any) -> bool:
-    return isinstance(obj, gymnasium.Wrapper | gymnasium.vector.VectorWrapper)
+    return isinstance(obj, WRAPPERS)
 
 
 def _own_methods(obj: Any) -> SpeaksForItself | None:
@@ -176,8 +177,9 @@ def _holds_spaces(value: Any) -> bool:
 def _refuse_processes(obj: Any, walk: Walk) -> None:
     if isinstance(obj, gymnasium.vector.AsyncVectorEnv):
         raise CaptureError(
-            f"{format_path(walk.path)}: an AsyncVectorEnv steps its environments in other processes, where their state "
-            "cannot be reached. Use a SyncVectorEnv of the same environments."
+            f"{format_path(walk.path)}: Gymnasium's AsyncVectorEnv steps its environments in other processes, where "
+            'their state cannot be reached. Build them with perdure.gym.make_vec(factories, mode="async"), or step '
+            "them in this process with a SyncVectorEnv."
         )
 
 
@@ -187,11 +189,14 @@ _MEANING = (
 )
 
 
-def _restart_clock(obj: Any) -> None:
+def restart_clock(obj: Any) -> None:
+    """Lets what a wrapper knows of real time begin anew."""
     now = time.perf_counter()
-    if isinstance(obj, gymnasium.wrappers.RecordEpisodeStatistics):
-        obj.episode_start_time = now
-        obj.time_queue.clear()
-    elif isinstance(obj, gymnasium.wrappers.vector.RecordEpisodeStatistics):
+    if not isinstance(obj, (*STATISTICS_OF_SINGLE, *STATISTICS_OF_VECTORS)):
+        return
+    if isinstance(obj, STATISTICS_OF_VECTORS) or "episode_start_times" in vars(obj):  # in 0.29 for both
         obj.episode_start_times = np.full(obj.num_envs, now)
+    else:
+        obj.episode_start_time = now
+    if "time_queue" in vars(obj):
         obj.time_queue.clear()

@@ -82,6 +82,16 @@ INHERITED = MappingProxyType(
         "pygame.surface.Surface": "gymnasium_display:Display",
         "pygame.time.Clock": "gymnasium_display:Display",
         "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer": "gymnasium_display:Display",
+        "gymnasium.wrappers.normalize.RunningMeanStd": "gymnasium_envs:RunningStatistics",  # 0.29
+        "stable_baselines3.common.monitor.Monitor": "sb3_envs:Monitor",
+        "stable_baselines3.common.running_mean_std.RunningMeanStd": "sb3_envs:Statistics",
+        "stable_baselines3.common.vec_env.base_vec_env.VecEnv": "sb3_envs:VecEnv",
+        "stable_baselines3.common.vec_env.stacked_observations.StackedObservations": "sb3_envs:StackedObservations",
+        "stable_baselines3.common.vec_env.subproc_vec_env.SubprocVecEnv": "sb3_envs:SubprocVecEnv",
+        "perdure.gym.level_pool.LevelPool": "level_pools:LevelPool",
+        "perdure.gym.sync_envs.SyncVectorEnv": "gymnasium_vectors:InThisProcess",
+        "perdure.gym.async_envs.AsyncVectorEnv": "gymnasium_vectors:InOtherProcesses",
+        "perdure.adapters.resettable.Resettable": "gymnasium_resets:Resettable",
         "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
     }
 )

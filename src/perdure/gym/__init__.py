@@ -1,6 +1,11 @@
-"""Helpers for users of Gymnasium."""
+"""Helpers for users of Gymnasium: vector environments whose state can be saved, streams of levels, recorded engines."""
 
+from perdure.gym.async_envs import AsyncVectorEnv
+from perdure.gym.level_pool import LevelPool
+from perdure.gym.make_vec import make_vec
 from perdure.gym.probing import Probe, probe
 from perdure.gym.recorded import Recorded
+from perdure.gym.snapshot import Snapshot
+from perdure.gym.sync_envs import SyncVectorEnv
 
-__all__ = ["Probe", "Recorded", "probe"]
+__all__ = ["AsyncVectorEnv", "LevelPool", "Probe", "Recorded", "Snapshot", "SyncVectorEnv", "make_vec", "probe"]

@@ -2,10 +2,25 @@
 
 from perdure.checkpoint.capture import Captured
 from perdure.errors import CaptureError
+from perdure.runs.arguments import check_choice
 from perdure.tree.snapshot import CLASSES
 
 REQUIRABLE = CLASSES[:-1]
 """All but `weights-only`, which is no checkpoint."""
+
+
+def required_class(requires: str | None, *, resets: bool) -> str:
+    """The weakest class that a run asks for, or by default the weakest exact one of its kind.
+
+    Args:
+        requires: What the user says; None: nothing.
+        resets: Whether the run resets its environments at each checkpoint.
+
+    Raises:
+        UsageError: It is no class that a checkpoint can have.
+    """
+    check_choice("requires", requires, (None, *REQUIRABLE))
+    return requires or ("boundary-reset" if resets else "exact-replay")
 
 
 def check_class(captured: Captured, requires: str) -> None:
