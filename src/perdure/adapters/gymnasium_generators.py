@@ -11,7 +11,7 @@ import numpy as np
 
 from perdure.adapters.gymnasium_attributes import state_of
 from perdure.adapters.gymnasium_classes import attributes_of, is_plain
-from perdure.adapters.gymnasium_slots import new_generator
+from perdure.adapters.numpy_random import new_generator
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.errors import RestoreError

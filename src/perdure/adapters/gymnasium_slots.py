@@ -14,13 +14,13 @@ from perdure.adapters.gymnasium_class_shapes import Member, NamedTuple, Object
 from perdure.adapters.gymnasium_display import is_display
 from perdure.adapters.gymnasium_objects import Held
 from perdure.adapters.gymnasium_shapes import Deque, Dict, FrozenSet, Method, Ordered, Pairs, Sequence, Set, Tuple
+from perdure.adapters.numpy_random import bit_generator_of, new_generator
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
-from perdure.tree.leaves import Alias, Array, Tree
+from perdure.tree.leaves import Alias, Tree
 from perdure.tree.paths import Step
 
-_BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 _BUILD = "Build it as the run did: only plain data, plain Python objects and generators can come back where nothing is."
 
 _OF_MADE = MappingProxyType(
@@ -67,11 +67,6 @@ def restore_slot(value: Any, saved: Tree, name: Step, walk: Walk) -> Any:
     if _is_generator(value, saved, walk) and not isinstance(value, np.random.Generator):
         value = new_generator(saved)
     return walk.restore(value, saved, name)
-
-
-def new_generator(saved: Tree) -> np.random.Generator:
-    """A Generator of the saved kind, in whatever state."""
-    return np.random.Generator(getattr(np.random, _bit_generator(saved) or "PCG64")())
 
 
 def check_here(value: Any, saved: Tree, walk: Walk) -> list[Finding]:
@@ -156,14 +151,4 @@ def _is_generator(value: Any, saved: Tree, walk: Walk) -> bool:
     """Whether a Generator can come back here, for one is there or can be made; or go, where there was none yet."""
     if isinstance(value, np.random.Generator):
         return saved is None
-    return _bit_generator(saved) is not None and not _must_stay(value, walk)
-
-
-def _bit_generator(saved: Tree) -> str | None:
-    """The kind of bit generator of a saved Generator; None if something else was saved."""
-    if isinstance(saved, Alias | Array) or not isinstance(saved, dict):
-        return None
-    inner = saved.get("bit_generator")
-    state = inner.get("state") if isinstance(inner, dict) and inner.keys() == {"state", "seed_sequence"} else None
-    kind = state.get("bit_generator") if isinstance(state, dict) else None
-    return kind if kind in _BIT_GENERATORS else None
+    return bit_generator_of(saved) is not None and not _must_stay(value, walk)
