@@ -37,6 +37,12 @@ EXACT = MappingProxyType(
         "numpy.random.bit_generator.SeedSequence": "numpy_random:SeedSequence",
         "numpy.random.mtrand.RandomState": "numpy_random:RandomState",
         "random.Random": "python_random:Random",
+        "torch._C.Generator": "torch_random:Generator",
+        "torch.dtype": "torch_tensors:Constant",
+        "torch.device": "torch_tensors:Constant",
+        "torch.layout": "torch_tensors:Constant",
+        "torch.memory_format": "torch_tensors:Constant",
+        "torch.Size": "torch_tensors:Size",
     }
 )
 """Class name -> `module:class` of the adapter, for this very class: a subclass may hold more than the adapter sees."""
@@ -58,6 +64,15 @@ INHERITED = MappingProxyType(
         "gymnasium.vector.vector_env.VectorEnv": "gymnasium_envs:Env",
         "gymnasium.spaces.space.Space": "gymnasium_envs:Space",
         "gymnasium.wrappers.utils.RunningMeanStd": "gymnasium_envs:RunningStatistics",
+        "torch.Tensor": "torch_tensors:Tensor",
+        "torch.nn.parameter.Parameter": "torch_tensors:Parameter",
+        "torch.nn.modules.module.Module": "torch_modules:Module",
+        "torch.optim.optimizer.Optimizer": "torch_optimizers:Optimizer",
+        "torch.optim.lr_scheduler.LRScheduler": "torch_schedulers:Scheduler",
+        "torch.amp.grad_scaler.GradScaler": "torch_schedulers:Scaler",
+        "torch.distributions.distribution.Distribution": "torch_attributes:ByAttributes",
+        "perdure.adapters.torch_modules.Part": "torch_modules:PartAdapter",
+        "perdure.adapters.torch_schedulers.Callable": "torch_schedulers:CallableAdapter",
         "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
     }
 )
@@ -79,6 +94,7 @@ WITHOUT_TARGET = MappingProxyType(
         "ordered-dict": "containers:rebuild_ordered_dict",
         "jax-array": "jax_arrays:rebuild_array",
         "jax-key": "jax_arrays:rebuild_key",
+        "torch-tensor": "torch_tensors:rebuild",
     }
 )
 """Ids of adapters, beside the plain ones, whose trees can become objects without a target -> the function for it."""
@@ -99,7 +115,8 @@ class Resolver:
         adapter = self._of_user(type(obj)) or _from_table(type(obj)) or _by_protocol(obj)
         if adapter is None or (adapter.kind == "fact" and len(path) == 1):
             raise UnknownObjectError(_unknown(obj, path))
-        return adapter
+        variant = getattr(adapter, "variant", None)  # an adapter may look at the very object
+        return adapter if variant is None else variant(obj)
 
     def _of_user(self, kind: type) -> Adapter | None:
         for cls in kind.__mro__:

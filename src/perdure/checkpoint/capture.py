@@ -54,9 +54,9 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
     """
     check_names(objects)
     walk = Walk(resolver)
-    trees = {name: _capture_one(walk, objects[name], name) for name in sorted(objects)}
+    trees = {name: _capture_one(walk, objects[name], name) for name in in_order(objects, resolver)}
     components = {}
-    for name, tree in trees.items():
+    for name, tree in sorted(trees.items()):
         adapter = resolver.resolve(objects[name], (name,)).id
         facts = formatted({path[1:]: fact for path, fact in walk.facts.items() if path[0] == name})
         fidelity, reason = walk.weakest.get(name, ("exact-snapshot", "full state captured"))
@@ -66,6 +66,14 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
     lives = frozenset(map(str, walk.lives))
     values = frozenset(name for name in objects if name in walk.values or name not in lives)
     return Captured(snapshot, values, lives, walk.settings)
+
+
+def in_order(objects: Mapping[str, Any], resolver: Resolver) -> list[str]:
+    """The names in the order of every walk: sorted, but what refers to parts of others after those others.
+
+    Else an optimizer whose name comes first would hold its network's weights, and the network's file none.
+    """
+    return sorted(objects, key=lambda name: (getattr(resolver.resolve(objects[name], (name,)), "walks_after", 0), name))
 
 
 def _capture_one(walk: Walk, obj: Any, name: str) -> Tree:

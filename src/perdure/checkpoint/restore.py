@@ -7,7 +7,7 @@ from typing import Any
 from perdure.adapters.resolve import WITHOUT_TARGET, Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.amend import Amended, Number, amend
-from perdure.checkpoint.capture import Captured, Counters, capture
+from perdure.checkpoint.capture import Captured, Counters, capture, in_order
 from perdure.contract.facts import compare_facts, is_trace
 from perdure.contract.overrides import Accepted, Overrides, settle
 from perdure.errors import ContractError, Finding, RestoreError
@@ -117,18 +117,18 @@ def _kept(captured: Captured, snapshot: Snapshot) -> Snapshot:
 
 def _check(snapshot: Snapshot, targets: Mapping[str, Any], before: Snapshot, resolver: Resolver) -> list[Finding]:
     walk = Walk(resolver, _made(snapshot))
-    findings = []
-    for name in sorted(snapshot.components.keys() | targets.keys()):
-        if name not in targets:
-            findings.append(Finding(name, "a component", "nothing", f"Hand {name}=… to restore."))
-        elif name not in snapshot.components:
+    findings: dict[str, list[Finding]] = {}
+    for name in snapshot.components.keys() - targets.keys():
+        findings[name] = [Finding(name, "a component", "nothing", f"Hand {name}=… to restore.")]
+    for name in in_order(targets, resolver):
+        if name not in snapshot.components:
             advice = f"Leave {name} out, or start a new run that has it from the beginning."
-            findings.append(Finding(name, "no such component", "a target", advice))
+            findings[name] = [Finding(name, "no such component", "a target", advice)]
         else:
             parts = walk.check(targets[name], snapshot.components[name].tree, name)
             facts = compare_facts(name, snapshot.components[name].facts, before.components[name].facts)
-            findings += parts + [fact for fact in facts if not _is_told(fact, parts)]
-    return findings
+            findings[name] = parts + [fact for fact in facts if not _is_told(fact, parts)]
+    return [finding for name in sorted(findings) for finding in findings[name]]
 
 
 def _is_told(fact: Finding, parts: Sequence[Finding]) -> bool:
@@ -139,7 +139,8 @@ def _is_told(fact: Finding, parts: Sequence[Finding]) -> bool:
 
 def _apply(snapshot: Snapshot, targets: Mapping[str, Any], resolver: Resolver) -> dict[str, Any]:
     walk = Walk(resolver, _made(snapshot))
-    objects = {name: walk.restore(targets[name], part.tree, name) for name, part in snapshot.components.items()}
+    trees = {name: part.tree for name, part in snapshot.components.items()}
+    objects = {name: walk.restore(targets[name], trees[name], name) for name in in_order(targets, resolver)}
     for restore_rng in walk.postponed:
         restore_rng()
     return objects

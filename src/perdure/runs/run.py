@@ -275,6 +275,7 @@ class Run:
         restored = opened.restored
         self._values = restored.values
         self._live = {name: obj for name, obj in restored.objects.items() if name not in restored.values}
+        self._live[PROCESS_RNG].follow_all()
 
     def boundary(
         self,

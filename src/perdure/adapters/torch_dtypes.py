@@ -1,0 +1,68 @@
+"""PyTorch's dtypes as NumPy's, and the bits of a tensor as an array and back."""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from perdure.format.dtypes import dtype_of
+from perdure.tree.leaves import Array, memory_axes
+
+_NATIVE = (
+    *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+_FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+
+_VIEWED = {
+    torch.bfloat16: torch.int16,
+    **{getattr(torch, name): torch.uint8 for name in _FLOAT8 if hasattr(torch, name)},
+}
+"""Dtypes that NumPy itself does not have -> the integers of their size, through which their bits pass."""
+
+
+@lru_cache(maxsize=64)
+def numpy_dtype(dtype: torch.dtype) -> np.dtype | None:
+    """The same dtype of NumPy or ml_dtypes; None if there is none (complex32, quantised, packed ones)."""
+    name = str(dtype).removeprefix("torch.")
+    return dtype_of(name) if name in _NATIVE or dtype in _VIEWED else None
+
+
+@lru_cache(maxsize=64)
+def torch_dtype(dtype: np.dtype) -> torch.dtype:
+    """The inverse of `numpy_dtype`."""
+    return getattr(torch, dtype.name)
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """The numbers of a strided tensor; borrowed if they are on the host, else copied to it."""
+    host = tensor.detach()
+    if host.is_conj() or host.is_neg():
+        host = host.resolve_conj().resolve_neg()
+    is_copy = host.device.type != "cpu"
+    if is_copy:
+        host = host.cpu()
+    viewed = _VIEWED.get(host.dtype)
+    if viewed is None:
+        return Array(host.numpy(), immutable=is_copy)
+    dtype = numpy_dtype(host.dtype)
+    assert dtype is not None  # noqa: S101 - it is one of those that are viewed
+    return Array(host.view(viewed).numpy().view(dtype), immutable=is_copy)
+
+
+def tensor_from(value: np.ndarray) -> torch.Tensor:
+    """A tensor on the CPU with these numbers in this memory order; it adopts the array's memory if it may write."""
+    dtype = torch_dtype(value.dtype)
+    if not value.flags.writeable:
+        value = value.copy(order="K")
+    viewed = _VIEWED.get(dtype)
+    if viewed is None:
+        return torch.from_numpy(value)
+    return torch.from_numpy(value.view(numpy_dtype(viewed))).view(dtype)
+
+
+def in_rows(array: Array) -> Array:
+    """The same numbers in C order; a copy if they lay otherwise."""
+    if memory_axes(array.value) == tuple(range(array.value.ndim)):
+        return array
+    return Array(np.ascontiguousarray(array.value), immutable=True)

@@ -1,0 +1,187 @@
+"""PyTorch's modules: parameters and buffers under the names of `state_dict`, and what `state_dict` leaves out.
+
+The tree of a module is flat. `actor.0.weight` is an array, and bears in the tensor file the very name that
+`load_state_dict` looks for. `actor.0` is a dict of what that submodule holds beside it: plain attributes, buffers that
+are not persistent. The module's own stand under `.`, a name that no tensor can have.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from perdure.adapters.adapter import Kind
+from perdure.adapters.containers import Children, Container
+from perdure.adapters.torch_attributes import ByAttributes
+from perdure.adapters.torch_dtypes import in_rows
+from perdure.adapters.torch_random import refuse_groups
+from perdure.adapters.walk import Walk
+from perdure.errors import CaptureError, Finding
+from perdure.tree.leaves import Array, Tree, memory_axes
+from perdure.tree.paths import Step, format_path
+
+ROOT = "."
+FROZEN = ".frozen"
+EXTRA_STATE = "_extra_state"
+
+_BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"} | {"_compiled_call_impl", "_is_fsdp_managed_module"}
+_DERIVED = frozenset({"_all_weights", "_flat_weight_refs", "_flat_weights", "_flat_weights_names"})
+"""What recurrent layers know of their own parameters."""
+
+_WRAPPERS = {
+    "torch._dynamo.eval_frame.OptimizedModule": "_orig_mod",
+    "torch.nn.parallel.data_parallel.DataParallel": "module",
+    "torch.nn.parallel.distributed.DistributedDataParallel": "module",
+}
+"""Modules that change how another one runs, not what it is -> the attribute that holds it."""
+
+
+class Part:
+    """A module without its parameters, persistent buffers and submodules: what else it holds."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module: nn.Module) -> None:
+        """Of `module`."""
+        self.module = module
+
+
+class PartAdapter(ByAttributes):
+    """Plain attributes, tensors that are no buffers, buffers that are not persistent; which parameters are frozen."""
+
+    id = "torch-module-part"
+    has_identity = False
+
+    def subject(self, obj: Any) -> Any:
+        """The module."""
+        return obj.module
+
+    def attributes(self, obj: Any) -> Children:
+        """By name, sorted."""
+        module = obj.module
+        left_out = _BOOKKEEPING | _DERIVED if isinstance(module, nn.RNNBase) else _BOOKKEEPING
+        found = {name: value for name, value in vars(module).items() if name not in left_out}
+        for name in module._non_persistent_buffers_set:
+            if module._buffers.get(name) is not None:
+                found[name] = module._buffers[name]
+        own = [(name, parameter) for name, parameter in module._parameters.items() if parameter is not None]
+        if own:
+            found[FROZEN] = ", ".join(sorted(name for name, parameter in own if not parameter.requires_grad))
+        return dict(sorted(found.items()))
+
+    def put(self, obj: Any, name: str, value: Any) -> None:
+        """Sets an attribute, a buffer, or what is frozen."""
+        module = obj.module
+        if name == FROZEN:
+            for own, parameter in module._parameters.items():
+                if parameter is not None:
+                    parameter.requires_grad_(own not in value.split(", "))
+        elif name in module._buffers:
+            module._buffers[name] = value
+        else:
+            vars(module)[name] = value
+
+    def remove(self, obj: Any, name: str) -> None:
+        """Deletes an attribute that was not there before."""
+        del vars(obj.module)[name]
+
+
+class Module(Container):
+    """`nn.Module`: restored in place, tensor by tensor, through wrappers that only change how it runs."""
+
+    id = "torch-module"
+    kind: Kind = "live"
+    has_identity = True
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """Parameters and buffers by their `state_dict` names, and a dict a submodule.
+
+        Raises:
+            CaptureError: a TorchScript module, a lazy one, or a process of a distributed group.
+        """
+        refuse_groups(walk)
+        tree = {name: walk.capture(child, name) for name, child in _children(obj, walk).items()}
+        for name, leaf in tree.items():
+            if isinstance(leaf, Array):
+                tree[name] = _in_rows(leaf, name, walk)
+        return tree
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The same parameters, buffers and submodules."""
+        return self.check_children(_children(obj, walk), tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """Writes into the storage that parameters and buffers have; extra state goes to `set_extra_state`, last."""
+        children = _children(obj, walk)
+        restored = self.restore_children(children, tree, walk)
+        for prefix, module in _modules(obj, walk):
+            for name, buffer in module._buffers.items():
+                value = restored.get(_step(prefix + name), buffer)
+                if value is not buffer and name not in module._non_persistent_buffers_set:
+                    _refill(module, name, value)
+        for prefix, module in _modules(obj, walk):
+            if _has_extra_state(module):
+                module.set_extra_state(restored[_step(prefix + EXTRA_STATE)])
+        return obj
+
+
+def _in_rows(leaf: Array, name: Step, walk: Walk) -> Array:
+    """In C order, whatever the layout, so that any reader of the file finds the shape; the layout is a fact."""
+    axes = memory_axes(leaf.value)
+    if axes != tuple(range(leaf.value.ndim)):
+        walk.fact(f"memory order {axes}", name)
+    return in_rows(leaf)
+
+
+def _refill(module: nn.Module, name: str, value: Any) -> None:
+    """Writes a buffer that lies in another memory order than the saved numbers; a sparse one is replaced."""
+    buffer = module._buffers[name]
+    if buffer is None or buffer.layout is not torch.strided:
+        module._buffers[name] = value
+        return
+    with torch.no_grad():
+        buffer.copy_(value)
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside `torch.compile` and data-parallel wrappers, so that no name bears their prefix."""
+    while (held := _WRAPPERS.get(f"{type(module).__module__}.{type(module).__qualname__}")) is not None:
+        module = getattr(module, held)
+    return module
+
+
+def _children(obj: nn.Module, walk: Walk) -> Children:
+    """Tensors, extra states and parts by name."""
+    found: Children = {}
+    for prefix, module in _modules(obj, walk):
+        tensors = [
+            *module._parameters.items(),
+            *((name, held) for name, held in module._buffers.items() if name not in module._non_persistent_buffers_set),
+        ]
+        found |= {_step(prefix + name): tensor for name, tensor in tensors if tensor is not None}
+        if _has_extra_state(module):
+            found[_step(prefix + EXTRA_STATE)] = module.get_extra_state()
+        found[_step(prefix.removesuffix(".") or ROOT)] = Part(module)
+    return found
+
+
+def _modules(obj: nn.Module, walk: Walk, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Every module with the prefix of its tensors' names; one that stands at two places, twice, as in `state_dict`."""
+    module = unwrapped(obj)
+    if isinstance(module, torch.jit.ScriptModule):
+        problem = "a TorchScript module keeps its state where perdure does not look. Hand in the module it was made of."
+        raise CaptureError(f"{format_path((*walk.path, *filter(None, [prefix.removesuffix('.')])))}: {problem}")
+    yield prefix, module
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _modules(child, walk, f"{prefix}{name}.")
+
+
+def _has_extra_state(module: nn.Module) -> bool:
+    return type(module).get_extra_state is not nn.Module.get_extra_state
+
+
+def _step(name: str) -> Step:
+    """Items of a `ParameterList` or a `Sequential` are positions, and need no quotes in the file."""
+    return int(name) if name.isdecimal() and str(int(name)) == name else name
