@@ -62,8 +62,8 @@ class Choices:
 
     sizes: tuple[int, ...]
     """How many each is among."""
-    start: np.ndarray
-    """What the first of each is called."""
+    start: np.ndarray | None
+    """What the first of each is called; None: 0."""
     is_single: bool
     """Whether an action is one number, and no vector of them."""
     has_scale: bool = False
@@ -110,7 +110,7 @@ class Choices:
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Counted from where the space starts."""
-        return actions + self.start if self.start.any() else actions
+        return actions if self.start is None else actions + self.start
 
 
 def _judge_choice(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,6 +168,10 @@ class Continuous:
         return np.clip(actions.reshape(-1, *self.low.shape), self.low, self.high)
 
 
+def _start(space: gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete) -> np.ndarray | None:
+    return np.array(space.start) if np.any(space.start) else None
+
+
 def actions_of(space: gymnasium.Space[Any]) -> Actions:
     """What to make of a single environment's action space.
 
@@ -176,9 +180,9 @@ def actions_of(space: gymnasium.Space[Any]) -> Actions:
     """
     match space:
         case gymnasium.spaces.Discrete():
-            return Choices((int(space.n),), np.array(space.start), is_single=True)
+            return Choices((int(space.n),), _start(space), is_single=True)
         case gymnasium.spaces.MultiDiscrete() if space.nvec.ndim == 1:
-            return Choices(tuple(map(int, space.nvec)), np.array(space.start), is_single=False)
+            return Choices(tuple(map(int, space.nvec)), _start(space), is_single=False)
         case gymnasium.spaces.Box() if np.issubdtype(space.dtype, np.floating):
             return Continuous(space.low.astype(np.float32), space.high.astype(np.float32))
     raise UsageError(

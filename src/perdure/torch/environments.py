@@ -1,7 +1,6 @@
 """Gymnasium's environments for the trainer: built, checked, and stepped alike in every autoreset mode."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -21,26 +20,13 @@ _MODES = {
     "disabled": AutoresetMode.DISABLED,
 }
 
+Stepped = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[int, np.ndarray], dict[str, Any]]
+"""What a step brought, leading axis `n_envs`: the observation that the policy sees next (perhaps the environments' own
+buffer), reward, terminated, truncated; the last observations of truncated episodes of which the next one has begun, by
+environment; and the `info` in which the masks belong to the observation."""
+
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment."""
-
-
-@dataclass(frozen=True)
-class Stepped:
-    """What a step brought, NumPy arrays with leading axis `n_envs`."""
-
-    observation: np.ndarray
-    """What the policy sees next. May be the environments' own buffer."""
-    reward: np.ndarray
-    """As the environments gave them."""
-    terminated: np.ndarray
-    """bool."""
-    truncated: np.ndarray
-    """bool; never where `terminated`."""
-    final: dict[int, np.ndarray]
-    """Last observations of truncated episodes that the next one has taken the place of, by environment."""
-    info: dict[str, Any]
-    """As the environments gave it; what belongs to `observation` stands at its top."""
 
 
 def factory_of(env_id: str, config: PPOConfig) -> Factory:
@@ -109,15 +95,19 @@ def is_image(space: gymnasium.Space[Any]) -> bool:
 def step(envs: VectorEnv[Any, Any, Any], actions: np.ndarray, mode: AutoresetMode) -> Stepped:
     """One step of all environments; those without autoreset are reset here, in the same step."""
     observation, reward, terminated, truncated, info = envs.step(actions)
-    truncated = truncated & ~terminated
-    final: dict[int, np.ndarray] = {}
-    if mode is AutoresetMode.SAME_STEP and truncated.any():
-        final = {int(index): np.asarray(info["final_obs"][index]) for index in np.flatnonzero(truncated)}
-    elif mode is AutoresetMode.DISABLED and (done := terminated | truncated).any():
-        final = {int(index): observation[index].copy() for index in np.flatnonzero(truncated)}
-        observation, begun = envs.reset(options={"reset_mask": done})
-        info = _merged(info, begun, done)
-    return Stepped(observation, reward, terminated, truncated, final, info)
+    if mode is AutoresetMode.SAME_STEP:
+        final = _final(info["final_obs"], terminated, truncated) if "final_obs" in info else {}
+        return observation, reward, terminated, truncated, final, info
+    done = terminated | truncated
+    if mode is AutoresetMode.NEXT_STEP or not done.any():
+        return observation, reward, terminated, truncated, {}, info
+    final = _final(observation.copy(), terminated, truncated)
+    observation, begun = envs.reset(options={"reset_mask": done})
+    return observation, reward, terminated, truncated, final, _merged(info, begun, done)
+
+
+def _final(observations: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> dict[int, np.ndarray]:
+    return {int(index): np.asarray(observations[index]) for index in np.flatnonzero(truncated & ~terminated)}
 
 
 def _merged(info: dict[str, Any], begun: dict[str, Any], done: np.ndarray) -> dict[str, Any]:

@@ -67,8 +67,9 @@ def evaluate(
         legal = torch.from_numpy(masks_in(info, count, actions.sizes)).to(config.device) if is_masked else None
         action = actions.best(networks.policy(features), legal).cpu().numpy()
         stepped = step(envs, actions.to_environment(action), AutoresetMode.SAME_STEP)
-        observation, info, starts = stepped.observation, stepped.info, stepped.terminated | stepped.truncated
-        returns += stepped.reward * running
+        observation, reward, terminated, truncated, _, info = stepped
+        starts = terminated | truncated
+        returns += reward * running
         lengths += running
         running &= ~starts
     envs.close()

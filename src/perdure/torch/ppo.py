@@ -28,7 +28,8 @@ from perdure.torch.environments import (
     vector_of,
 )
 from perdure.torch.evaluation import check_evaluation, evaluate
-from perdure.torch.loss import Judged, Taught, ppo_loss
+from perdure.torch.gradients import FlatGradients
+from perdure.torch.loss import Taught, Told, ppo_loss
 from perdure.torch.networks import ActorCritic, Carry
 from perdure.torch.state import Carried, Rollout, TrainingState
 
@@ -40,9 +41,6 @@ HORIZON = "total_timesteps"
 
 FREE = ("eval_every_steps", "eval_episodes", "eval_max_length")
 """Fields that may change when a run is resumed: they leave no trace in it."""
-
-PARTS = ("loss/policy", "loss/value", "loss/entropy", "loss/approx_kl", "loss/clip_fraction")
-"""Names of what `ppo_loss` tells of a minibatch, which are logged."""
 
 
 @dataclass(frozen=True)
@@ -198,28 +196,63 @@ def _masks(actions: Actions, info: dict[str, Any], n_envs: int) -> np.ndarray:
     return masks_in(info, n_envs, actions.sizes)
 
 
-class _Episodes:
-    """Rewards and lengths of the episodes under way, and of those that ended in a rollout."""
+class _Acting:
+    """The policy in a rollout: parameters that do not change, and a memory that does."""
 
-    def __init__(self, carried: Carried) -> None:
-        self.returns, self.lengths = carried.returns.copy(), carried.lengths.copy()
-        self.ended: list[tuple[float, int]] = []
+    def __init__(self, task: _Task, state: TrainingState) -> None:
+        self._networks, self._device, carried = state.networks, task.config.device, state.carried
+        self._policy, self._sample, self._log_std = (
+            state.networks.policy.frozen(), task.actions.sample, state.networks.log_std,
+        )  # fmt: skip
+        self.memory = None if carried.memory is None else _to_tensors(carried.memory, self._device)
 
-    def add(self, rewards: np.ndarray, dones: np.ndarray, resets: np.ndarray) -> None:
-        """Takes note of a step."""
-        self.returns += rewards
-        self.lengths += ~resets
-        if dones.any():
-            self.ended += zip(self.returns[dones].tolist(), self.lengths[dones].tolist(), strict=True)
-            self.returns[dones], self.lengths[dones] = 0, 0
+    def see(self, observations: Tensor, starts: np.ndarray) -> Tensor:
+        """What policy and value stand upon; the memory takes note of it."""
+        features = self._networks.encode(observations.to(self._device))
+        if self.memory is None:
+            return features
+        self.memory = self._networks.remember(features, self.memory, torch.from_numpy(starts).to(self._device))
+        return self.memory[0]
 
-    def metrics(self) -> dict[str, Any]:
-        """Their number, and means if there are any."""
-        found: dict[str, Any] = {"rollout/episodes": len(self.ended)}
-        if self.ended:
-            returns, lengths = zip(*self.ended, strict=True)
-            found |= {"rollout/return_mean": float(np.mean(returns)), "rollout/length_mean": float(np.mean(lengths))}
-        return found
+    def act(self, features: Tensor, noise: Tensor, legal: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The policy's outputs, and actions."""
+        outputs = self._policy(features)
+        return outputs, self._sample(outputs, noise, legal, self._log_std)
+
+    def see_last(self, observation: np.ndarray, index: int) -> Tensor:
+        """The same as `see` for the last observation of a truncated episode of one environment; nothing is noted."""
+        row = torch.from_numpy(observation[None].astype(np.uint8 if self._networks.is_image else np.float32))
+        features = self._networks.encode(row.to(self._device))
+        if self.memory is None:
+            return features[0]
+        own = self.memory[0][index : index + 1], self.memory[1][index : index + 1]
+        return self._networks.remember(features, own, torch.zeros(1, dtype=torch.bool, device=self._device))[0][0]
+
+
+@dataclass
+class _Record:
+    """What the environments did in a rollout, NumPy arrays of shape (n_steps, n_envs, …), one row more where said."""
+
+    observations: np.ndarray
+    """One row more."""
+    rewards: np.ndarray
+    terminated: np.ndarray
+    dones: np.ndarray
+    """Whether a step ended an episode, for either reason."""
+    starts: np.ndarray
+    """Whether a step is the first of an episode; one row more."""
+    resets: np.ndarray
+    """Whether a step only reset; one row more."""
+
+    @classmethod
+    def after(cls, carried: Carried, n_steps: int) -> "_Record":
+        """Empty but for what the step before has left."""
+        shape = n_steps, *carried.starts.shape
+        observations = np.empty((n_steps + 1, *carried.observation.shape), carried.observation.dtype)
+        longer = np.zeros((n_steps + 1, *carried.starts.shape), bool)
+        record = cls(observations, np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), longer, longer.copy())
+        observations[0], record.starts[0], record.resets[0] = carried.observation, carried.starts, carried.resets
+        return record
 
 
 @torch.no_grad()
@@ -228,87 +261,90 @@ def collect(task: _Task, state: TrainingState) -> tuple[Rollout, dict[str, Any]]
 
     The critic is not needed while they step: it looks at everything at once afterwards.
     """
-    config, carried, networks = task.config, state.carried, state.networks
-    n_steps, n_envs, device = config.n_steps, config.n_envs, config.device
-    observations = np.empty((n_steps + 1, *carried.observation.shape), carried.observation.dtype)
-    rewards, dones = np.zeros((n_steps, n_envs)), np.zeros((n_steps, n_envs), bool)
-    terminations, starts, resets = np.zeros_like(dones), np.zeros((n_steps + 1, n_envs), bool), np.zeros_like(dones)
-    noise = torch.from_numpy(task.actions.noise(state.action_rng, n_steps, n_envs)).to(device).unbind()
-    rows = torch.from_numpy(observations).unbind()
-    memory = None if carried.memory is None else _to_tensors(carried.memory, device)
-    first_memory, mask, pending, episodes = memory, carried.action_mask, carried.resets, _Episodes(carried)
-    seen, outputs, actions, masks, finals = [], [], [], [], []
-    observations[0], starts[0] = carried.observation, carried.starts
+    config, n_steps, device = task.config, task.config.n_steps, task.config.device
+    acting, record = _Acting(task, state), _Record.after(state.carried, n_steps)
+    first_memory, mask, waits = acting.memory, state.carried.action_mask, task.mode is AutoresetMode.NEXT_STEP
+    noise = torch.from_numpy(task.actions.noise(state.action_rng, n_steps, config.n_envs)).to(device).unbind()
+    rows = torch.from_numpy(record.observations).unbind()
+    seen: list[Tensor] = []
+    acted: list[tuple[Tensor, Tensor]] = []
+    masks: list[Tensor | None] = []
+    finals: dict[tuple[int, int], Tensor] = {}
     for t in range(n_steps):
-        features, memory = _see(networks, rows[t], memory, starts[t], device)
-        output = networks.policy(features)
-        legal = None if mask is None else torch.from_numpy(mask).to(device)
-        action = task.actions.sample(output, noise[t], legal, networks.log_std)
-        stepped = step(state.envs, task.actions.to_environment(action.cpu().numpy()), task.mode)
-        seen.append(features), outputs.append(output), actions.append(action), masks.append(legal)
-        done = stepped.terminated | stepped.truncated
-        observations[t + 1], rewards[t], dones[t], terminations[t] = (
-            stepped.observation, stepped.reward, done, stepped.terminated,
-        )  # fmt: skip
-        resets[t] = pending
-        episodes.add(stepped.reward, done, pending)
-        for index, last in stepped.final.items():
-            finals.append((t, index, _see_last(networks, last, memory, index, device)))
-        starts[t + 1] = pending if task.mode is AutoresetMode.NEXT_STEP else done
-        pending = done if task.mode is AutoresetMode.NEXT_STEP else pending
-        mask = None if mask is None else _masks(task.actions, stepped.info, n_envs)
-    _check_finite(observations, rewards)
-    seen.append(_see(networks, rows[n_steps], memory, starts[n_steps], device)[0])
+        seen.append(acting.see(rows[t], record.starts[t]))
+        masks.append(None if mask is None else torch.from_numpy(mask).to(device))
+        acted.append(acting.act(seen[t], noise[t], masks[t]))
+        actions = task.actions.to_environment(acted[t][1].cpu().numpy())
+        observation, reward, terminated, truncated, final, info = step(state.envs, actions, task.mode)
+        done = terminated | truncated
+        record.observations[t + 1], record.rewards[t], record.terminated[t] = observation, reward, terminated
+        record.dones[t] = done
+        record.starts[t + 1] = record.resets[t] if waits else done
+        if waits:
+            record.resets[t + 1] = done
+        if final:
+            finals |= {(t, index): acting.see_last(last, index) for index, last in final.items()}
+        if mask is not None:
+            mask = _masks(task.actions, info, config.n_envs)
+    _check_finite(record)
+    memory = acting.memory
+    seen.append(acting.see(rows[n_steps], record.starts[n_steps]))
+    values, advantages = _estimate(config, state.networks, record, seen, finals)
+    outputs, taken = (torch.stack(parts) for parts in zip(*acted, strict=True))
+    legal = torch.stack([each for each in masks if each is not None]) if mask is not None else None
+    rollout = Rollout(
+        observations=torch.from_numpy(record.observations[:n_steps]).to(device),
+        masks=legal,
+        actions=taken,
+        log_probs=task.actions.judge(outputs, taken, legal, state.networks.log_std)[0],
+        values=values,
+        advantages=advantages,
+        returns=advantages + values,
+        starts=torch.from_numpy(record.starts[:n_steps]).to(device),
+        counts=~record.resets[:n_steps] if record.resets[:n_steps].any() else None,
+        memory=first_memory,
+    )
+    returns, lengths, metrics = _episodes(state.carried, record)
+    carried = record.observations[n_steps].copy(), mask, None if memory is None else _to_numpy(memory)
+    state.carried = Carried(*carried, record.starts[n_steps].copy(), record.resets[n_steps].copy(), returns, lengths)
+    return rollout, metrics
+
+
+def _estimate(
+    config: PPOConfig,
+    networks: ActorCritic,
+    record: _Record,
+    seen: list[Tensor],
+    finals: dict[tuple[int, int], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """The critic's estimates before each step, and advantages, shape (n_steps, n_envs) each."""
     values = networks.value(torch.stack(seen)).squeeze(-1).cpu().numpy()
     after = values[1:].copy()
     if finals:
-        steps, indices, last_seen = zip(*finals, strict=True)
-        after[list(steps), list(indices)] = networks.value(torch.stack(last_seen)).squeeze(-1).cpu().numpy()
-    advantages = advantages_of(rewards, values[:-1], np.where(terminations, 0, after), dones, config)
-    state.carried = Carried(
-        observations[n_steps].copy(),
-        mask,
-        None if memory is None else _to_numpy(memory),
-        starts[n_steps].copy(),
-        pending.copy(),
-        episodes.returns,
-        episodes.lengths,
-    )
-    taken, legal = torch.stack(actions), None if carried.action_mask is None else torch.stack(masks)
-    log_probs, _ = task.actions.judge(torch.stack(outputs), taken, legal, networks.log_std)
-    rollout = Rollout(
-        torch.from_numpy(observations[:n_steps]).to(device),
-        legal,
-        taken,
-        log_probs,
-        torch.from_numpy(values[:-1]).to(device),
-        torch.from_numpy(advantages).to(device),
-        torch.from_numpy(advantages + values[:-1]).to(device),
-        torch.from_numpy(starts[:n_steps]).to(device),
-        ~resets if resets.any() else None,
-        first_memory,
-    )
-    return rollout, episodes.metrics()
+        steps, indices = zip(*finals, strict=True)
+        after[steps, indices] = networks.value(torch.stack(list(finals.values()))).squeeze(-1).cpu().numpy()
+    after[record.terminated] = 0
+    advantages = advantages_of(record.rewards, values[:-1], after, record.dones, config)
+    return torch.from_numpy(values[:-1]).to(config.device), torch.from_numpy(advantages).to(config.device)
 
 
-def _see(
-    networks: ActorCritic, observations: Tensor, memory: Carry | None, starts: np.ndarray, device: str
-) -> tuple[Tensor, Carry | None]:
-    """What policy and value stand upon, and the memory after it."""
-    features = networks.encode(observations.to(device))
-    if memory is None:
-        return features, None
-    memory = networks.remember(features, memory, torch.from_numpy(starts).to(device))
-    return memory[0], memory
-
-
-def _see_last(
-    networks: ActorCritic, observation: np.ndarray, memory: Carry | None, index: int, device: str
-) -> Tensor:
-    """The same for the last observation of a truncated episode, which no step follows."""
-    row = torch.from_numpy(observation[None].astype(np.uint8 if networks.is_image else np.float32))
-    own = None if memory is None else (memory[0][index : index + 1], memory[1][index : index + 1])
-    return _see(networks, row, own, np.zeros(1, bool), device)[0][0]
+def _episodes(carried: Carried, record: _Record) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Returns and lengths of the episodes under way, and means of those that ended."""
+    returns, lengths, ended = carried.returns.copy(), carried.lengths.copy(), []
+    begun = np.zeros(len(returns), np.int64)
+    counted = ~record.resets
+    for t, index in np.argwhere(record.dones):
+        own = slice(begun[index], t + 1), index
+        ended.append((returns[index] + record.rewards[own].sum(), lengths[index] + counted[own].sum()))
+        returns[index], lengths[index], begun[index] = 0, 0, t + 1
+    for index, first in enumerate(begun):
+        returns[index] += record.rewards[first:, index].sum()
+        lengths[index] += counted[first:-1, index].sum()
+    metrics: dict[str, Any] = {"rollout/episodes": len(ended)}
+    if ended:
+        means = np.mean(ended, axis=0).tolist()
+        metrics |= {"rollout/return_mean": means[0], "rollout/length_mean": means[1]}
+    return returns, lengths, metrics
 
 
 def advantages_of(
@@ -348,23 +384,19 @@ class _Minibatch:
 def update(task: _Task, state: TrainingState, rollout: Rollout) -> dict[str, Any]:
     """Several passes over what was collected, a step of the optimizer a minibatch."""
     config, networks, told = task.config, state.networks, []
-    limit = math.inf if config.target_kl is None else 1.5 * config.target_kl
-    parameters = list(networks.parameters())
-    for minibatch in _minibatches(rollout, config, state.shuffle_rng):
-        judged = _judge(task, networks, minibatch)
-        loss = ppo_loss(judged, minibatch.taught, config)
-        told.append(loss.parts)
-        _check_loss(loss.total, loss.parts, state.env_steps)
-        if limit < math.inf and loss.parts[3] > limit:
-            break
-        state.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward((judged.log_probs, judged.entropies, judged.values), loss.gradients)
-        norm = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm or math.inf)
-        _check_gradient(norm, state.env_steps)
-        state.optimizer.step()
-    means = torch.stack(told).mean(0).tolist()
+    with FlatGradients(networks.parameters()) as gradients:
+        for minibatch in _minibatches(rollout, config, state.shuffle_rng):
+            said = _say_again(task, networks, minibatch)
+            tells, derivatives = ppo_loss(*said, minibatch.taught, config)
+            told.append(tells)
+            if config.target_kl is not None and tells.divergence() > 1.5 * config.target_kl:
+                break
+            gradients.derive(said, derivatives)
+            if not math.isfinite(gradients.clip(config.max_grad_norm)):
+                raise FloatingPointError(_not_finite(tells, config, state.env_steps))
+            state.optimizer.step()
     rate = state.optimizer.param_groups[0]["lr"]
-    return {**dict(zip(PARTS, means, strict=True)), "explained_variance": _explained(rollout), "learning_rate": rate}
+    return {**Told.joined(told).parts(config), "explained_variance": _explained(rollout), "learning_rate": rate}
 
 
 def _minibatches(rollout: Rollout, config: PPOConfig, rng: np.random.Generator) -> Iterator[_Minibatch]:
@@ -374,29 +406,34 @@ def _minibatches(rollout: Rollout, config: PPOConfig, rng: np.random.Generator) 
             for chosen in np.split(rng.permutation(config.n_envs), config.n_minibatches):
                 yield _of_environments(rollout, rollout.memory, torch.from_numpy(chosen))
         return
-    fields = (rollout.observations, rollout.actions, rollout.masks, *_taught(rollout))
+    fields = (rollout.observations, rollout.actions, torch.stack(_taught(rollout), -1), rollout.masks)
     flat = [None if field is None else field.flatten(0, 1) for field in fields]
     usable = np.arange(config.steps_per_update) if rollout.counts is None else np.flatnonzero(rollout.counts)
     for _ in range(config.n_epochs):
         order = torch.from_numpy(rng.permutation(usable))
         shuffled = [None if field is None else field[order].tensor_split(config.n_minibatches) for field in flat]
         for n in range(config.n_minibatches):
-            observations, actions, masks, *taught = [None if field is None else field[n] for field in shuffled]
+            observations, actions, taught, masks = (None if field is None else field[n] for field in shuffled)
             assert observations is not None
             assert actions is not None
-            if len(observations):
-                yield _Minibatch(observations, masks, actions, Taught(*taught), rollout.starts, None, None)
+            assert taught is not None
+            if len(actions):
+                yield _Minibatch(observations, masks, actions, Taught(*taught.unbind(-1)), rollout.starts, None, None)
 
 
 def _of_environments(rollout: Rollout, memory: Carry, chosen: Tensor) -> _Minibatch:
     """Whole environments, for networks that must see their steps in order."""
     counts = None if rollout.counts is None else torch.from_numpy(rollout.counts)[:, chosen].flatten()
-    flat = [field[:, chosen].flatten() for field in _taught(rollout)]
+
+    def of_these(field: Tensor) -> Tensor:
+        flat = field[:, chosen].flatten(0, 1)
+        return flat if counts is None else flat[counts]
+
     return _Minibatch(
         rollout.observations[:, chosen],
-        None if rollout.masks is None else rollout.masks[:, chosen].flatten(0, 1),
-        rollout.actions[:, chosen].flatten(0, 1),
-        Taught(*(field if counts is None else field[counts] for field in flat)),
+        None if rollout.masks is None else of_these(rollout.masks),
+        of_these(rollout.actions),
+        Taught(*map(of_these, _taught(rollout))),
         rollout.starts[:, chosen],
         (memory[0][chosen], memory[1][chosen]),
         counts,
@@ -407,19 +444,17 @@ def _taught(rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return rollout.log_probs, rollout.values, rollout.advantages, rollout.returns
 
 
-def _judge(task: _Task, networks: ActorCritic, minibatch: _Minibatch) -> Judged:
-    """What the networks say now; steps that ignored their action have no say."""
+def _say_again(task: _Task, networks: ActorCritic, minibatch: _Minibatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities, entropies and values as the networks are now; steps that ignored their action are left out."""
     if minibatch.memory is None:
         features = networks.encode(minibatch.observations)
     else:
         encoded = networks.encode(minibatch.observations.flatten(0, 1)).unflatten(0, minibatch.starts.shape)
         features = networks.recall(encoded, minibatch.memory, minibatch.starts).flatten(0, 1)
+        features = features if minibatch.counts is None else features[minibatch.counts]
     outputs, values = networks.policy(features), networks.value(features).squeeze(-1)
     log_probs, entropies = task.actions.judge(outputs, minibatch.actions, minibatch.masks, networks.log_std)
-    chosen = minibatch.counts
-    if chosen is None:
-        return Judged(log_probs, entropies, values)
-    return Judged(log_probs[chosen], entropies[chosen], values[chosen])
+    return log_probs, entropies, values
 
 
 def _explained(rollout: Rollout) -> float:
@@ -429,8 +464,8 @@ def _explained(rollout: Rollout) -> float:
     return 1 - float((returns - values).var(correction=0)) / variance if variance > 0 else 0.0
 
 
-def _check_finite(observations: np.ndarray, rewards: np.ndarray) -> None:
-    for what, values in (("observation", observations[1:]), ("reward", rewards)):
+def _check_finite(record: _Record) -> None:
+    for what, values in (("observation", record.observations[1:]), ("reward", record.rewards)):
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             t, index = np.argwhere(~np.isfinite(values))[0][:2]
             raise FloatingPointError(
@@ -439,21 +474,12 @@ def _check_finite(observations: np.ndarray, rewards: np.ndarray) -> None:
             )
 
 
-def _check_loss(total: Tensor, parts: Tensor, env_steps: int) -> None:
-    if not math.isfinite(total):
-        found = dict(zip(PARTS, parts.tolist(), strict=True))
-        wrong = ", ".join(f"{name} is {value}" for name, value in found.items() if not math.isfinite(value))
-        raise FloatingPointError(
-            f"the update after {env_steps:,} env-steps: {wrong}. Lower learning_rate, or scale rewards and observations."
-        )
-
-
-def _check_gradient(norm: Tensor, env_steps: int) -> None:
-    if not math.isfinite(norm):
-        raise FloatingPointError(
-            f"the update after {env_steps:,} env-steps: the norm of the gradient is {float(norm)}. Lower learning_rate, "
-            "or scale rewards and observations."
-        )
+def _not_finite(tells: Told, config: PPOConfig, env_steps: int) -> str:
+    wrong = [f"{name} is {value}" for name, value in tells.parts(config).items() if not math.isfinite(value)]
+    return (
+        f"the update after {env_steps:,} env-steps: {', '.join(wrong) or 'the gradient is NaN or infinite'}. The networks "
+        "are as before that minibatch. Lower learning_rate, or scale rewards and observations."
+    )
 
 
 def _to_numpy(carry: Carry) -> tuple[np.ndarray, np.ndarray]:
