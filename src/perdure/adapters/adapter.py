@@ -32,6 +32,8 @@ class Adapter(Protocol):
     """Mutable, so that whether two places share one object is part of the state."""
     holds_settings: bool
     """Live, and its plain values were chosen when it was built: the contract compares those of fresh starts."""
+    walks_after: int
+    """As a component, walked after all those with a smaller number, for it refers to parts of them."""
 
     def capture(self, obj: Any, walk: "Walk") -> Tree:
         """The object's state. Arrays may be borrowed: they are read before the object can change."""
@@ -58,6 +60,7 @@ class ExactAdapter:
     is_rng = False
     has_identity = False
     holds_settings = False
+    walks_after = 0
 
     def fidelity(self, obj: Any) -> tuple[str, str]:
         """Full state, so exact."""

@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import torch
+
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
 from perdure.adapters.gymnasium_slots import check_slot, restore_slot
@@ -42,11 +45,7 @@ class ByAttributes(Container):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """A dict of the attributes' trees; the class and its plain attributes are facts, those of `obj` settings."""
-        subject = self.subject(obj)
-        walk.fact(name_of(type(subject)))
-        for name, text in plain_of_class(type(subject)):
-            if name not in vars(subject):
-                walk.fact(text, name)
+        note_class(self.subject(obj), walk)
         return {name: captured(value, name, walk) for name, value in self.attributes(obj).items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -76,6 +75,15 @@ class ByAttributes(Container):
         return obj
 
 
+def note_class(obj: Any, walk: Walk, *below: Step) -> None:
+    """Notes the class of an object at this place, or at the steps `below`, and what it has for all its objects."""
+    name, plain = _class_facts(type(obj))
+    walk.fact(name, *below)
+    for attribute, text in plain:
+        if attribute not in vars(obj):
+            walk.fact(text, *below, attribute)
+
+
 def captured(value: Any, name: Step, walk: Walk) -> Tree:
     """The tree of an attribute of an object that holds settings.
 
@@ -87,11 +95,20 @@ def captured(value: Any, name: Step, walk: Walk) -> Tree:
     return walk.capture(value, name)
 
 
+def is_data(value: Any) -> bool:
+    """Whether a value is made of numbers, texts, arrays and tensors alone, under keys that a tree can have."""
+    if type(value) is dict:
+        return all(type(key) in (str, int) and is_data(part) for key, part in value.items())
+    if type(value) in (list, tuple):
+        return all(map(is_data, value))
+    return type(value) in PLAIN_TYPES or isinstance(value, torch.Tensor | np.ndarray | np.generic)
+
+
 @lru_cache(maxsize=1024)
-def plain_of_class(kind: type) -> tuple[tuple[str, str], ...]:
-    """Plain values that a user's class has for all its objects (`class Net(nn.Module): scale = 0.1`), as text."""
+def _class_facts(kind: type) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Its name, and plain values that a user's class has for all its objects (`class Net(nn.Module): scale = 0.1`)."""
     found: dict[str, Any] = {}
     for cls in reversed(kind.__mro__):
         found |= vars(cls) if cls.__module__.partition(".")[0] not in _OWN_PACKAGES else {}
     plain = ((name, repr(value)) for name, value in sorted(found.items()) if type(value) in PLAIN_TYPES)
-    return tuple((name, text) for name, text in plain if not name.startswith("_"))
+    return name_of(kind), tuple((name, text) for name, text in plain if not name.startswith("_"))

@@ -1,6 +1,7 @@
 """PyTorch's dtypes as NumPy's, and the bits of a tensor as an array and back."""
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +15,20 @@ _NATIVE = (
 )
 _FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 
+
+class _Through(NamedTuple):
+    """How the bits of a dtype that NumPy itself does not have pass to it: as integers of the same size."""
+
+    torch_integer: torch.dtype
+    numpy_integer: np.dtype
+    dtype: np.dtype
+
+
+_BYTES, _WORDS = (torch.uint8, np.dtype(np.uint8)), (torch.int16, np.dtype(np.int16))
 _VIEWED = {
-    torch.bfloat16: torch.int16,
-    **{getattr(torch, name): torch.uint8 for name in _FLOAT8 if hasattr(torch, name)},
+    torch.bfloat16: _Through(*_WORDS, dtype_of("bfloat16")),
+    **{getattr(torch, name): _Through(*_BYTES, dtype_of(name)) for name in _FLOAT8 if hasattr(torch, name)},
 }
-"""Dtypes that NumPy itself does not have -> the integers of their size, through which their bits pass."""
 
 
 @lru_cache(maxsize=64)
@@ -45,9 +55,7 @@ def array_of(tensor: torch.Tensor) -> Array:
     viewed = _VIEWED.get(host.dtype)
     if viewed is None:
         return Array(host.numpy(), immutable=is_copy)
-    dtype = numpy_dtype(host.dtype)
-    assert dtype is not None  # noqa: S101 - it is one of those that are viewed
-    return Array(host.view(viewed).numpy().view(dtype), immutable=is_copy)
+    return Array(host.view(viewed.torch_integer).numpy().view(viewed.dtype), immutable=is_copy)
 
 
 def tensor_from(value: np.ndarray) -> torch.Tensor:
@@ -58,7 +66,7 @@ def tensor_from(value: np.ndarray) -> torch.Tensor:
     viewed = _VIEWED.get(dtype)
     if viewed is None:
         return torch.from_numpy(value)
-    return torch.from_numpy(value.view(numpy_dtype(viewed))).view(dtype)
+    return torch.from_numpy(value.view(viewed.numpy_integer)).view(dtype)
 
 
 def in_rows(array: Array) -> Array:

@@ -5,7 +5,7 @@ The tree of a module is flat. `actor.0.weight` is an array, and bears in the ten
 are not persistent. The module's own stand under `.`, a name that no tensor can have.
 """
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,12 +13,12 @@ from torch import nn
 
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
-from perdure.adapters.torch_attributes import ByAttributes
+from perdure.adapters.torch_attributes import ByAttributes, is_data, note_class
 from perdure.adapters.torch_dtypes import in_rows
 from perdure.adapters.torch_random import refuse_groups
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError, Finding
-from perdure.tree.leaves import Array, Tree, memory_axes
+from perdure.tree.leaves import PLAIN_TYPES, Array, Tree, memory_axes
 from perdure.tree.paths import Step, format_path
 
 ROOT = "."
@@ -48,7 +48,10 @@ class Part:
 
 
 class PartAdapter(ByAttributes):
-    """Plain attributes, tensors that are no buffers, buffers that are not persistent; which parameters are frozen."""
+    """Plain attributes, tensors that are no buffers, buffers that are not persistent; which parameters are frozen.
+
+    Of a module that defines `get_extra_state`, only those that are data: it speaks for its other objects.
+    """
 
     id = "torch-module-part"
     has_identity = False
@@ -62,6 +65,8 @@ class PartAdapter(ByAttributes):
         module = obj.module
         left_out = _BOOKKEEPING | _DERIVED if isinstance(module, nn.RNNBase) else _BOOKKEEPING
         found = {name: value for name, value in vars(module).items() if name not in left_out}
+        if _has_extra_state(module):  # what else it holds is what it says there
+            found = {name: value for name, value in found.items() if is_data(value)}
         for name in module._non_persistent_buffers_set:
             if module._buffers.get(name) is not None:
                 found[name] = module._buffers[name]
@@ -101,10 +106,10 @@ class Module(Container):
             CaptureError: a TorchScript module, a lazy one, or a process of a distributed group.
         """
         refuse_groups(walk)
-        tree = {name: walk.capture(child, name) for name, child in _children(obj, walk).items()}
-        for name, leaf in tree.items():
-            if isinstance(leaf, Array):
-                tree[name] = _in_rows(leaf, name, walk)
+        tree: dict[Step, Tree] = {}
+        for name, child in _children(obj, walk).items():
+            leaf = _capture_part(child, name, walk) if isinstance(child, Part) else walk.capture(child, name)
+            tree[name] = _in_rows(leaf, name, walk) if isinstance(leaf, Array) else leaf
         return tree
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -124,6 +129,17 @@ class Module(Container):
             if _has_extra_state(module):
                 module.set_extra_state(restored[_step(prefix + EXTRA_STATE)])
         return obj
+
+
+def _capture_part(part: Part, name: Step, walk: Walk) -> Tree:
+    """The tree of a part; that of a layer, which holds nothing but plain values, the short way."""
+    attributes = PartAdapter().attributes(part)
+    if not all(type(value) in PLAIN_TYPES for value in attributes.values()):
+        return walk.capture(part, name)
+    note_class(part.module, walk, name)
+    for attribute, value in attributes.items():
+        walk.settings[(*walk.path, name, attribute)] = value
+    return attributes
 
 
 def _in_rows(leaf: Array, name: Step, walk: Walk) -> Array:
@@ -146,36 +162,43 @@ def _refill(module: nn.Module, name: str, value: Any) -> None:
 
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module inside `torch.compile` and data-parallel wrappers, so that no name bears their prefix."""
-    while (held := _WRAPPERS.get(f"{type(module).__module__}.{type(module).__qualname__}")) is not None:
+    while (held := _held_by(type(module))) is not None:
         module = getattr(module, held)
     return module
+
+
+@lru_cache(maxsize=1024)
+def _held_by(kind: type) -> str | None:
+    return _WRAPPERS.get(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def _children(obj: nn.Module, walk: Walk) -> Children:
     """Tensors, extra states and parts by name."""
     found: Children = {}
     for prefix, module in _modules(obj, walk):
-        tensors = [
-            *module._parameters.items(),
-            *((name, held) for name, held in module._buffers.items() if name not in module._non_persistent_buffers_set),
-        ]
-        found |= {_step(prefix + name): tensor for name, tensor in tensors if tensor is not None}
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                found[_step(prefix + name)] = parameter
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                found[_step(prefix + name)] = buffer
         if _has_extra_state(module):
             found[_step(prefix + EXTRA_STATE)] = module.get_extra_state()
         found[_step(prefix.removesuffix(".") or ROOT)] = Part(module)
     return found
 
 
-def _modules(obj: nn.Module, walk: Walk, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+def _modules(obj: nn.Module, walk: Walk, prefix: str = "") -> list[tuple[str, nn.Module]]:
     """Every module with the prefix of its tensors' names; one that stands at two places, twice, as in `state_dict`."""
     module = unwrapped(obj)
     if isinstance(module, torch.jit.ScriptModule):
         problem = "a TorchScript module keeps its state where perdure does not look. Hand in the module it was made of."
         raise CaptureError(f"{format_path((*walk.path, *filter(None, [prefix.removesuffix('.')])))}: {problem}")
-    yield prefix, module
+    found = [(prefix, module)]
     for name, child in module._modules.items():
         if child is not None:
-            yield from _modules(child, walk, f"{prefix}{name}.")
+            found += _modules(child, walk, f"{prefix}{name}.")
+    return found
 
 
 def _has_extra_state(module: nn.Module) -> bool:

@@ -43,9 +43,10 @@ def sparse_from(tree: dict[str, Any]) -> torch.Tensor:
     """A new sparse tensor on the CPU."""
     *indices, values = (tensor_from(tree[name].value) for name in _PARTS[tree["layout"]])
     if tree["layout"] == "coo":
-        return torch.sparse_coo_tensor(*indices, values, tree["shape"], is_coalesced=tree["coalesced"])
+        coalesced = tree["coalesced"]
+        return torch.sparse_coo_tensor(indices[0], values, tree["shape"], is_coalesced=coalesced, check_invariants=True)
     make = torch.sparse_csr_tensor if tree["layout"] == "csr" else torch.sparse_csc_tensor
-    return make(*indices, values, tree["shape"])
+    return make(indices[0], indices[1], values, tree["shape"], check_invariants=True)
 
 
 def _name(tensor: torch.Tensor) -> str:

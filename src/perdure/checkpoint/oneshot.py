@@ -1,7 +1,7 @@
 """One-shot verbs: save, load and read a checkpoint without a run."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from perdure.errors import CommitError, DamagedError, NoCheckpointError, UsageEr
 from perdure.format.manifest import FILE_NAME
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.store.local import LocalStore
-from perdure.tree.leaves import Alias, Array, PRNGKey, Tree, owned
+from perdure.tree.leaves import Alias, Array, PRNGKey, Tree, aliases, owned
 from perdure.tree.rows import Rows
-from perdure.tree.snapshot import Snapshot
+from perdure.tree.snapshot import Component, Snapshot
 
 
 def save(path: str | os.PathLike[str], *, exist_ok: bool = False, **state: Any) -> None:
@@ -157,11 +157,23 @@ def _restore(opened: Opened, wanted: Snapshot, targets: dict[str, Any], accept: 
 
 def _plain(opened: Opened, path: str | os.PathLike[str]) -> dict[str, Any]:
     walk = Walk(Resolver())
-    parts = opened.snapshot.components.items()
+    parts = opened.snapshot.components
     try:
-        return {name: walk.rebuild_at(_without_keys(part.tree), name) for name, part in parts}
+        found = {name: walk.rebuild_at(_without_keys(parts[name].tree), name) for name in _shared_first(parts)}
+        return {name: found[name] for name in parts}
     except KeyError as error:  # nothing that perdure writes
         raise DamagedError(f"{path}: something is shared with what stands later, or around it: {error}") from error
+
+
+def _shared_first(parts: Mapping[str, Component]) -> list[str]:
+    """The names, each after those of the components that it shares objects of."""
+    waiting = {name: {str(path[0]) for path in aliases(part.tree)} - {name} for name, part in parts.items()}
+    ordered: list[str] = []
+    while waiting:
+        ready = [name for name, others in waiting.items() if others <= set(ordered)]
+        ordered += ready or list(waiting)  # a circle: damage, which the caller finds
+        waiting = {name: others for name, others in waiting.items() if name not in ordered}
+    return ordered
 
 
 def _without_keys(tree: Tree) -> Tree:

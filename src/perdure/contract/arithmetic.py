@@ -79,6 +79,9 @@ def _torch_facts() -> Iterator[tuple[str, str]]:
     if torch is None or not hasattr(torch, "get_num_threads"):  # being imported right now
         return
     yield "torch threads", str(torch.get_num_threads())
+    yield "torch instruction set", torch.backends.cpu.get_cpu_capability()
+    yield "torch default dtype", str(torch.get_default_dtype()).removeprefix("torch.")
+    yield "torch device", _torch_device(torch)
     yield "torch deterministic algorithms", str(torch.are_deterministic_algorithms_enabled())
     yield "torch float32 matmul precision", torch.get_float32_matmul_precision()
     yield (
@@ -86,6 +89,13 @@ def _torch_facts() -> Iterator[tuple[str, str]]:
         f"deterministic {torch.backends.cudnn.deterministic}, benchmark {torch.backends.cudnn.benchmark}",
     )
     yield "torch TF32", f"matmul {torch.backends.cuda.matmul.allow_tf32}, cudnn {torch.backends.cudnn.allow_tf32}"
+
+
+def _torch_device(torch: ModuleType) -> str:
+    """The CUDA devices once they are in use; asking for them before would start CUDA."""
+    if not torch.cuda.is_initialized():
+        return "cpu"
+    return ", ".join(sorted({torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count())}))
 
 
 def _usable_cores() -> int:

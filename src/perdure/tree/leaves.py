@@ -4,7 +4,7 @@ A tree is one of
 
 - a container: `dict` (str or int keys, insertion order kept), `list`, `tuple`;
 - a plain leaf: `None`, `bool`, `int` of any size, `float`, `complex`, `str`, `bytes`;
-- an `Array`, a `PRNGKey`, `Rows` of append-only data, or an `Alias` of a node that stands earlier in the same snapshot.
+- an `Array`, a `PRNGKey`, `Rows` of append-only data, or an `Alias` of a node elsewhere in the same snapshot.
 
 Everything else (modules, optimizers, environments) is turned into these by an adapter.
 """
@@ -57,7 +57,7 @@ class PRNGKey:
 
 @dataclass(frozen=True)
 class Alias:
-    """The same object as the one at `path`, which stands earlier in the snapshot."""
+    """The same object as the one at `path`: earlier in its component, or in another that is walked before."""
 
     path: Path
 
@@ -94,6 +94,11 @@ def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Tree]]:
         yield from leaves(child, (*path, step))
     if empty:
         yield path, tree
+
+
+def aliases(tree: Tree) -> list[Path]:
+    """Where the aliases in a tree point to."""
+    return [leaf.path for _, leaf in leaves(tree) if isinstance(leaf, Alias)]
 
 
 def owned(tree: Tree) -> Tree:

@@ -34,7 +34,7 @@ class Snapshot:
     """The value in the middle: adapters make it, the format writes it, restores read it."""
 
     components: Mapping[str, Component]
-    """By name, sorted, so that aliases always point backwards whatever the caller's order."""
+    """By name, sorted. An alias points backwards, or into a component that is walked before this one."""
     env_steps: int
     """Environment steps taken."""
     updates: int

@@ -1,0 +1,19 @@
+"""The blocks of docs/pytorch.md run: a resumed run equals one never stopped, stock safetensors reads its weights."""
+
+from pathlib import Path
+
+import pytest
+from tests.docs.blocks import blocks, execute
+
+torch = pytest.importorskip("torch")
+
+
+def test_the_document_s_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_rng_state()
+
+    execute("docs/pytorch.md", str)
+
+    torch.set_rng_state(before)
+    assert "assert all(torch.equal(" in blocks("docs/pytorch.md", "python")[0]
+    assert "strict=True" in blocks("docs/pytorch.md", "python")[1]
