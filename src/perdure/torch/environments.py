@@ -9,6 +9,7 @@ from gymnasium import wrappers
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from perdure import UsageError
+from perdure.torch.actions import actions_of
 from perdure.torch.config import PPOConfig
 
 MASK = "action_mask"
@@ -73,7 +74,7 @@ def check_environments(envs: VectorEnv[Any, Any, Any], config: PPOConfig) -> Non
     """Refuses environments that the trainer cannot train in.
 
     Raises:
-        UsageError: another number than the configuration's, or observations that are no `Box`.
+        UsageError: another number than the configuration's, or spaces that it does not know.
     """
     if envs.num_envs != config.n_envs:
         raise UsageError(f"{envs.num_envs} environments, but PPOConfig.n_envs={config.n_envs}. Make them agree.")
@@ -85,6 +86,25 @@ def check_environments(envs: VectorEnv[Any, Any, Any], config: PPOConfig) -> Non
         )
     if is_image(space) and min(space.shape[1:]) < 36:
         raise UsageError(f"observation space {space}: images are (channels, height, width), of at least 36 × 36.")
+    actions_of(envs.single_action_space)
+
+
+def seed_spaces(envs: VectorEnv[Any, Any, Any], seed: int) -> None:
+    """Seeds the generators of all spaces that can be reached, which the system seeds otherwise.
+
+    The trainer draws nothing from them, but wrappers may, and they are part of what is saved: without this, two runs of
+    one seed would differ in them.
+    """
+    spaces = [envs.action_space, envs.observation_space, envs.single_action_space, envs.single_observation_space]
+    for env in getattr(envs.unwrapped, "envs", ()):
+        layer = env
+        while True:
+            spaces += [layer.action_space, layer.observation_space]
+            if not isinstance(layer, gymnasium.Wrapper):
+                break
+            layer = layer.env
+    for number, space in enumerate({id(space): space for space in spaces}.values()):
+        space.seed(seed + number)
 
 
 def is_image(space: gymnasium.Space[Any]) -> bool:

@@ -24,6 +24,7 @@ from perdure.torch.environments import (
     factory_of,
     is_image,
     masks_in,
+    seed_spaces,
     step,
     vector_of,
 )
@@ -39,7 +40,7 @@ LogFn = Callable[[dict[str, Any], int], None]
 HORIZON = "total_timesteps"
 """The field that says how long to train."""
 
-FREE = ("eval_every_steps", "eval_episodes", "eval_max_length")
+FREE = ("eval_every_steps", "eval_episodes", "eval_max_length", "device")
 """Fields that may change when a run is resumed: they leave no trace in it."""
 
 
@@ -109,7 +110,7 @@ def train(
             state = _start(task, envs)
             if run is None or isinstance(run, Run):
                 return _train(task, state, run)
-            _seed_process(config.seed, run)
+            seed_process(config.seed, run)
             schedules = None if config.anneal_lr else "none"
             with Run(run, config=config, horizon=HORIZON, schedules=schedules, free=FREE) as opened:
                 return _train(task, state, opened)
@@ -177,6 +178,7 @@ def _start(task: _Task, envs: VectorEnv[Any, Any, Any]) -> TrainingState:
 
 
 def _first(task: _Task, envs: VectorEnv[Any, Any, Any], networks: ActorCritic) -> Carried:
+    seed_spaces(envs, task.config.seed)
     observation, info = envs.reset(seed=task.config.seed)
     n_envs, carry = envs.num_envs, networks.empty_carry(envs.num_envs)
     return Carried(
@@ -501,7 +503,7 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _seed_process(seed: int, run_directory: str | Path) -> None:
+def seed_process(seed: int, run_directory: str | Path) -> None:
     """Seeds the process's generators, if the run is a new one.
 
     The training draws nothing from them, but they are part of every run's state, and two runs of one seed would differ
