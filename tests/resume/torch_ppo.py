@@ -69,7 +69,13 @@ class Maze(gymnasium.Env[np.ndarray, Any]):
         assert not self.several or self.mask[3 + int(action[1])], "an illegal second choice"
         self.place, self.steps = self.place + first - 1, self.steps + 1
         is_out = self.place in (0, 10)
-        return *self._tell()[:1], float(self.place == 10), is_out, self.steps >= EPISODE_LIMIT, {"action_mask": self.mask}
+        return (
+            *self._tell()[:1],
+            float(self.place == 10),
+            is_out,
+            self.steps >= EPISODE_LIMIT,
+            {"action_mask": self.mask},
+        )
 
 
 def stock(env_id: str) -> gymnasium.Env[Any, Any]:

@@ -12,7 +12,11 @@ _SECTIONS = frozenset({"algorithm", "env", "seed"})
 
 
 def changed_options(
-    options: Mapping[str, Any], accept: Sequence[str], total_steps: int | None, *, total: Sequence[str]
+    options: Mapping[str, Any],
+    accept: Sequence[str],
+    total_steps: int | None,
+    *,
+    total: Sequence[str] = ("ppo", "total_steps"),
 ) -> dict[str, Any]:
     """The options with the new values of `KEY=OLD:NEW`, and with another total.
 

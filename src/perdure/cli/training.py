@@ -20,7 +20,6 @@ KEEP_LAST = 2
 """Checkpoints that stay unless --keep-last says otherwise."""
 
 
-
 class Trained(Protocol):
     """What a trainer returns."""
 
@@ -103,5 +102,7 @@ def require_torch() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("perdure"):
             raise
-        missing = f"the trainer torch-ppo needs {error.name}, which is not installed: pip install 'perdure[gymnasium,torch]'"
+        missing = (
+            f"the trainer torch-ppo needs {error.name}, which is not installed: pip install 'perdure[gymnasium,torch]'"
+        )
         raise UsageError(missing) from error

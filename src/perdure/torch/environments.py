@@ -166,5 +166,7 @@ def masks_in(info: dict[str, Any], n_envs: int, sizes: Sequence[int]) -> np.ndar
     legal = np.add.reduceat(masks, np.cumsum([0, *sizes[:-1]]), axis=1)
     if not legal.all():
         index = int(np.flatnonzero(~legal.all(axis=1))[0])
-        raise UsageError(f"info['{MASK}']: environment {index} forbids every action: {masks[index].astype(int).tolist()}.")
+        raise UsageError(
+            f"info['{MASK}']: environment {index} forbids every action: {masks[index].astype(int).tolist()}."
+        )
     return masks

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
-from torch import Tensor, nn
+from torch import Tensor
 
 from perdure import Run, UsageError
 from perdure.torch.actions import Actions, Choices, actions_of
