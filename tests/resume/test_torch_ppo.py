@@ -139,7 +139,7 @@ def without_evaluation(row: dict[str, Any]) -> dict[str, Any]:
 def test_evaluating_after_every_update_does_not_touch_the_training(
     case: str, straight: Any, tmp_path: Path, comparing: ModuleType, torch_ppo: ModuleType
 ) -> None:
-    """Each state digest is that of the run without evaluation, every metric but its own too; and it is resumed exactly."""
+    """State digests and metrics are those of the run without evaluation; and it is resumed exactly."""
     options = {"eval_every_steps": torch_ppo.TINY.steps_per_update, "eval_episodes": 3}
     torch_ppo.train_case(tmp_path / "evaluated", case, **options)
     resumed = stopped_at(tmp_path / "evaluated", 4, tmp_path / "resumed")

@@ -37,7 +37,7 @@ UPDATES = TINY.total_timesteps // TINY.steps_per_update
 
 
 class Maze(gymnasium.Env[np.ndarray, Any]):
-    """A walk on a line of eleven places, whose walls are drawn anew at each step: which moves are legal is in `info`."""
+    """A walk on a line of eleven places, with walls that move: which moves are legal is in `info`."""
 
     observation_space = spaces.Box(-1, 1, (11,), np.float32)
 

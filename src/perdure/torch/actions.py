@@ -147,8 +147,7 @@ class Continuous:
 
     def sample(self, outputs: Tensor, noise: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Tensor:
         """Mean and noise, not cut off: that is what log-probabilities are about."""
-        assert log_std is not None
-        return outputs + noise * log_std.exp()
+        return outputs + noise * _scale(log_std).exp()
 
     def best(self, outputs: Tensor, mask: Tensor | None) -> Tensor:
         """The mean."""
@@ -158,14 +157,20 @@ class Continuous:
         self, outputs: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Of a normal distribution with diagonal covariance."""
-        assert log_std is not None
-        distances = (actions - outputs) * torch.exp(-log_std)
-        log_probs = -(0.5 * distances.square() + log_std + _HALF_LOG_2_PI).sum(-1)
-        return log_probs, (log_std + (0.5 + _HALF_LOG_2_PI)).sum().expand(log_probs.shape)
+        scale = _scale(log_std)
+        distances = (actions - outputs) * torch.exp(-scale)
+        log_probs = -(0.5 * distances.square() + scale + _HALF_LOG_2_PI).sum(-1)
+        return log_probs, (scale + (0.5 + _HALF_LOG_2_PI)).sum().expand(log_probs.shape)
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Cut off at the bounds, in the space's shape."""
         return np.clip(actions.reshape(-1, *self.low.shape), self.low, self.high)
+
+
+def _scale(log_std: Tensor | None) -> Tensor:
+    if log_std is None:
+        raise TypeError("continuous actions have a log_std.")
+    return log_std
 
 
 def _start(space: gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete) -> np.ndarray | None:

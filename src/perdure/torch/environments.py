@@ -9,7 +9,7 @@ from gymnasium import wrappers
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from perdure import UsageError
-from perdure.torch.actions import actions_of
+from perdure.torch.actions import Actions, Choices, actions_of
 from perdure.torch.config import PPOConfig
 
 MASK = "action_mask"
@@ -140,6 +140,17 @@ def _merged(info: dict[str, Any], begun: dict[str, Any], done: np.ndarray) -> di
     return {**info, MASK: np.stack(rows), f"_{MASK}": np.array(given)}
 
 
+def masks_for(actions: Actions, info: dict[str, Any], n_envs: int) -> np.ndarray:
+    """Which actions are legal next, by what a reset or a step told: bool, shape (n_envs, n_outputs).
+
+    Raises:
+        UsageError: the actions cannot be masked; a mask is missing, of another size, or forbids everything.
+    """
+    if not isinstance(actions, Choices):
+        raise UsageError(f"info['{MASK}']: continuous actions cannot be masked. Set mask_actions=False.")
+    return masks_in(info, n_envs, actions.sizes)
+
+
 def masks_in(info: dict[str, Any], n_envs: int, sizes: Sequence[int]) -> np.ndarray:
     """Which actions are legal next: bool, shape (n_envs, sum(sizes)).
 
@@ -155,8 +166,8 @@ def masks_in(info: dict[str, Any], n_envs: int, sizes: Sequence[int]) -> np.ndar
     if MASK not in info or (given is not None and not np.all(given)):
         missing = list(range(n_envs)) if given is None else np.flatnonzero(~np.asarray(given)).tolist()
         raise UsageError(
-            f"info['{MASK}']: environment {missing[0]} gave none, but did so at its first reset. Give one at each reset "
-            "and step, or set mask_actions=False."
+            f"info['{MASK}']: environment {missing[0]} gave none, but did so at its first reset. Give one at each "
+            "reset and step, or set mask_actions=False."
         )
     masks = info[MASK]
     masks = np.stack(list(masks)) if masks.dtype == object else masks

@@ -9,9 +9,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import NormalizeObservation
 
 from perdure import UsageError
-from perdure.torch.actions import Actions, Choices
+from perdure.torch.actions import Actions
 from perdure.torch.config import PPOConfig
-from perdure.torch.environments import MASK, Factory, masks_in, step
+from perdure.torch.environments import MASK, Factory, masks_for, step
 from perdure.torch.networks import ActorCritic
 
 
@@ -27,8 +27,8 @@ def check_evaluation(envs: VectorEnv[Any, Any, Any], factory: Factory | None, co
         raise UsageError("eval_every_steps: an evaluation makes environments of its own; hand in a function for one.")
     if any(_has_statistics(env) for env in getattr(envs, "envs", ())):
         raise UsageError(
-            "eval_every_steps: NormalizeObservation would begin anew in each evaluation, and show the networks something "
-            "else than in training. Leave evaluations out, or scale observations by fixed numbers."
+            "eval_every_steps: NormalizeObservation would begin anew in each evaluation, and show the networks "
+            "something else than in training. Leave evaluations out, or scale observations by fixed numbers."
         )
 
 
@@ -57,14 +57,14 @@ def evaluate(
     observation, info = envs.reset(seed=int(seed) >> 1)
     returns, lengths, running = np.zeros(count), np.zeros(count, np.int64), np.ones(count, bool)
     memory, starts = networks.empty_carry(count), np.ones(count, bool)
-    is_masked = config.mask_actions and MASK in info and isinstance(actions, Choices)
+    is_masked = config.mask_actions and MASK in info
     while running.any() and lengths.max() < config.eval_max_length:
         row = torch.from_numpy(observation.astype(np.uint8 if networks.is_image else np.float32)).to(config.device)
         features = networks.encode(row)
         if memory is not None:
             memory = networks.remember(features, memory, torch.from_numpy(starts).to(config.device))
             features = memory[0]
-        legal = torch.from_numpy(masks_in(info, count, actions.sizes)).to(config.device) if is_masked else None
+        legal = torch.from_numpy(masks_for(actions, info, count)).to(config.device) if is_masked else None
         action = actions.best(networks.policy(features), legal).cpu().numpy()
         stepped = step(envs, actions.to_environment(action), AutoresetMode.SAME_STEP)
         observation, reward, terminated, truncated, _, info = stepped

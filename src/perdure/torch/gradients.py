@@ -34,7 +34,7 @@ class FlatGradients:
         torch.cat([gradient.flatten() for gradient in found], out=self._all)
 
     def clip(self, limit: float | None) -> float:
-        """Brings the global norm down to the limit, if it is above; returns what it was (NaN, infinity: nothing done)."""
+        """Brings the global norm down to the limit, if it is above; returns what it was. Not if that is infinite."""
         norm = float(torch.linalg.vector_norm(self._all))
         if limit is not None and limit < norm < math.inf:
             self._all.mul_(limit / (norm + 1e-6))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -66,7 +67,8 @@ class ActorCritic(nn.Module):
 
     def remember(self, features: Tensor, carry: Carry, starts: Tensor) -> Carry:
         """One step of the memory, which is empty where an episode starts (bool, shape (n_envs,))."""
-        assert self.memory is not None
+        if self.memory is None:
+            raise TypeError("these networks have no memory: lstm_size is None.")
         keep = (~starts).to(features.dtype).unsqueeze(1)
         return self.memory(features, (carry[0] * keep, carry[1] * keep))
 
@@ -107,7 +109,7 @@ class Dense(nn.Module):
         return values
 
     def frozen(self) -> Callable[[Tensor], Tensor]:
-        """The same function while the parameters do not change: without a graph, and in half the time for small inputs."""
+        """The same function while the parameters do not change: without a graph, twice as fast for small inputs."""
         layers = [(layer.bias.detach(), layer.weight.detach().t().contiguous()) for layer in self._linear()]
         active, last = layers[: self.n_active], layers[self.n_active :]
 
@@ -122,9 +124,7 @@ class Dense(nn.Module):
         return apply
 
     def _linear(self) -> Iterator[nn.Linear]:
-        for layer in self.layers:
-            assert isinstance(layer, nn.Linear)
-            yield layer
+        return (layer for layer in self.layers if isinstance(layer, nn.Linear))
 
 
 def image_features(shape: Sequence[int]) -> nn.Sequential:
@@ -150,3 +150,13 @@ def _orthogonal(layer: Layer, scale: float) -> Layer:
         else:
             nn.init.orthogonal_(parameter, scale)
     return layer
+
+
+def to_numpy(carry: Carry) -> tuple[np.ndarray, np.ndarray]:
+    """As it is kept between rollouts."""
+    return carry[0].cpu().numpy().copy(), carry[1].cpu().numpy().copy()
+
+
+def to_tensors(memory: tuple[np.ndarray, np.ndarray], device: str) -> Carry:
+    """As the memory takes it."""
+    return torch.from_numpy(memory[0]).to(device), torch.from_numpy(memory[1]).to(device)

@@ -1,14 +1,21 @@
 """What a training holds: the state that a checkpoint keeps, and what one update collects."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
+from perdure.torch.actions import Actions
+from perdure.torch.config import PPOConfig
+from perdure.torch.environments import Factory
 from perdure.torch.networks import ActorCritic, Carry
+
+LogFn = Callable[[dict[str, Any], int], None]
+"""Called with an update's metrics (flat names, plain numbers) and the env-steps taken."""
 
 
 @dataclass(frozen=True)
@@ -75,3 +82,19 @@ class Rollout:
     """Whether a step took its action; None: all did."""
     memory: Carry | None
     """Of the LSTM before the first step, shape (n_envs, size)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What does not change in a training."""
+
+    config: PPOConfig
+    """The options."""
+    actions: Actions
+    """How the policy acts."""
+    mode: AutoresetMode
+    """When the environments begin anew."""
+    factory: Factory | None
+    """Makes environments to evaluate in."""
+    log_fn: LogFn | None
+    """As in `train`."""
