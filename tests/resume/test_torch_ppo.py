@@ -24,6 +24,7 @@ CASES = (
     "pendulum",
     "next-step",
     "disabled",
+    "async",
     "masks",
     "masks-next-step",
     "masks-several",
@@ -71,6 +72,16 @@ def test_a_run_resumed_from_any_boundary_equals_the_run_never_stopped(
 
         assert same_runs(straight(case), run, comparing)
         assert result.total_steps == UPDATES * torch_ppo.TINY.steps_per_update
+
+
+def test_the_same_is_learned_in_processes_and_whoever_resets_the_environments(straight: Any) -> None:
+    """In other processes as in this one; and in the same step, by the environments as by the trainer."""
+
+    def learned(case: str) -> list[dict[str, Any]]:
+        return perdure.Run(straight(case)).metrics_rows()
+
+    assert learned("async") == learned("next-step")
+    assert learned("disabled") == learned("cartpole") != learned("next-step")
 
 
 def test_the_trainings_reach_what_their_twins_lose(straight: Any, comparing: ModuleType) -> None:

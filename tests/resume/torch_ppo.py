@@ -110,6 +110,7 @@ CASES = {
     "pendulum": Case(lambda: stock("Pendulum-v1")),
     "next-step": Case(lambda: limited("CartPole-v1"), {"autoreset": "next-step"}),
     "disabled": Case(lambda: limited("CartPole-v1"), {"autoreset": "disabled"}),
+    "async": Case(lambda: limited("CartPole-v1"), {"vectorization": "async", "autoreset": "next-step"}),
     "masks": Case(lambda: Maze(several=False)),
     "masks-next-step": Case(lambda: Maze(several=False), {"autoreset": "next-step"}),
     "masks-several": Case(lambda: Maze(several=True), {"autoreset": "disabled"}),

@@ -134,7 +134,8 @@ def from_mapping(mapping: Mapping[str, Any]) -> PPOConfig:
     unknown = sorted(mapping.keys() - {field.name for field in dataclasses.fields(PPOConfig)})
     if unknown:
         raise UsageError(f"PPOConfig: unknown {unknown}. The record was written by another version of perdure.")
-    return PPOConfig(**{name: tuple(value) if isinstance(value, list) else value for name, value in mapping.items()})
+    values: dict[str, Any] = {name: tuple(found) if isinstance(found, list) else found for name, found in mapping.items()}
+    return PPOConfig(**values)
 
 
 def _is_count(value: Any) -> bool:

@@ -6,9 +6,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import wrappers
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from perdure import UsageError
+from perdure.gym import make_vec
 from perdure.torch.actions import Actions, Choices, actions_of
 from perdure.torch.config import PPOConfig
 
@@ -57,12 +58,10 @@ def _wrapped(env: gymnasium.Env[Any, Any], config: PPOConfig) -> gymnasium.Env[A
     return env
 
 
-def vector_of(factory: Factory, config: PPOConfig, *, count: int | None = None) -> VectorEnv[Any, Any, Any]:
-    """So many environments as the configuration says, side by side."""
-    factories, mode = [factory] * (count or config.n_envs), _MODES[config.autoreset]
-    if config.vectorization == "async":
-        raise UsageError("vectorization='async' is not there yet.")
-    return SyncVectorEnv(factories, copy=False, autoreset_mode=mode)
+def vector_of(factory: Factory, config: PPOConfig) -> VectorEnv[Any, Any, Any]:
+    """So many environments as the configuration says, side by side; their observations are overwritten by each step."""
+    factories, mode = [factory] * config.n_envs, _MODES[config.autoreset]
+    return make_vec(factories, mode=config.vectorization, autoreset_mode=mode, copy=False)
 
 
 def autoreset_mode(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:

@@ -5,10 +5,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import NormalizeObservation
 
 from perdure import UsageError
+from perdure.gym import make_vec
 from perdure.torch.actions import Actions
 from perdure.torch.config import PPOConfig
 from perdure.torch.environments import MASK, Factory, masks_for, step
@@ -52,7 +53,7 @@ def evaluate(
         Mean, least and greatest return and mean length. An episode counts up to `eval_max_length` steps.
     """
     count = config.eval_episodes
-    envs = SyncVectorEnv([factory] * count, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs = make_vec([factory] * count, autoreset_mode=AutoresetMode.SAME_STEP)
     seed = np.random.SeedSequence([config.seed, env_steps]).generate_state(1)[0]
     observation, info = envs.reset(seed=int(seed) >> 1)
     returns, lengths, running = np.zeros(count), np.zeros(count, np.int64), np.ones(count, bool)

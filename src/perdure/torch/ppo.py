@@ -80,9 +80,10 @@ def train(
             changed by it, and the last checkpoint is from before.
     """
     config = config or PPOConfig()
-    made = factory_of(environments, config) if isinstance(environments, str) else environments
-    factory = None if isinstance(made, VectorEnv) else made
-    envs = made if isinstance(made, VectorEnv) else vector_of(made, config)
+    envs, factory = environments, None
+    if not isinstance(envs, VectorEnv):
+        factory = factory_of(envs, config) if isinstance(envs, str) else envs
+        envs = vector_of(factory, config)
     try:
         check_environments(envs, config)
         check_evaluation(envs, factory, config)
