@@ -265,6 +265,22 @@ def test_a_rate_is_state_and_the_script_s_rate_is_contract(tmp_path: Path):
         run_once(tmp_path / "r", 0.01)
 
 
+def test_an_accepted_rate_goes_into_the_state_and_leaves_the_moments(tmp_path: Path):
+    def start(rate: float, accept: tuple[str, ...] = ()) -> Any:
+        net = Net("Adam", 1)
+        optimizer = torch.optim.Adam(net.parameters(), lr=rate)
+        with perdure.Run(tmp_path / "r", config={}, background=False, accept=accept) as run:
+            run.restore(net=net, optimizer=optimizer)
+            restored = (optimizer.param_groups[0]["lr"], len(optimizer.state))
+            step({"net": net, "optimizer": optimizer}, 0)
+            run.finish(env_steps=1 + run.env_steps)
+        return restored
+
+    assert start(0.08) == (0.08, 0)
+
+    assert start(0.01, ("optimizer/groups/0/lr=0.08:0.01",)) == (0.01, 3)
+
+
 def test_a_rate_that_is_a_tensor_keeps_its_storage(trip):
     def make(net: Any) -> Any:
         return torch.optim.Adam(net.parameters(), lr=torch.tensor(0.05), foreach=False)

@@ -70,7 +70,7 @@ INHERITED = MappingProxyType(
         "torch.optim.optimizer.Optimizer": "torch_optimizers:Optimizer",
         "torch.optim.lr_scheduler.LRScheduler": "torch_schedulers:Scheduler",
         "torch.amp.grad_scaler.GradScaler": "torch_schedulers:Scaler",
-        "torch.distributions.distribution.Distribution": "torch_attributes:ByAttributes",
+        "torch.distributions.distribution.Distribution": "torch_attributes:Distribution",
         "perdure.adapters.torch_modules.Part": "torch_modules:PartAdapter",
         "perdure.adapters.torch_schedulers.Callable": "torch_schedulers:CallableAdapter",
         "stable_baselines3.common.monitor.Monitor": "sb3_envs:Monitor",

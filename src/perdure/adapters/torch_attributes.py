@@ -75,6 +75,12 @@ class ByAttributes(Container):
         return obj
 
 
+class Distribution(ByAttributes):
+    """`torch.distributions.Distribution`: its parameters are tensors among its attributes."""
+
+    id = "torch-distribution"
+
+
 def note_class(obj: Any, walk: Walk, *below: Step) -> None:
     """Notes the class of an object at this place, or at the steps `below`, and what it has for all its objects."""
     name, plain = _class_facts(type(obj))

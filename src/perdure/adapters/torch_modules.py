@@ -14,8 +14,9 @@ from torch import nn
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
 from perdure.adapters.torch_attributes import ByAttributes, is_data, note_class
-from perdure.adapters.torch_dtypes import in_rows
+from perdure.adapters.torch_dtypes import array_of, in_rows
 from perdure.adapters.torch_random import refuse_groups
+from perdure.adapters.torch_tensors import copy_into
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError, Finding
 from perdure.tree.leaves import PLAIN_TYPES, Array, Tree, memory_axes
@@ -155,9 +156,8 @@ def _refill(module: nn.Module, name: str, value: Any) -> None:
     buffer = module._buffers[name]
     if buffer is None or buffer.layout is not torch.strided:
         module._buffers[name] = value
-        return
-    with torch.no_grad():
-        buffer.copy_(value)
+    else:
+        copy_into(buffer, array_of(value).value)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -173,8 +173,9 @@ def _held_by(kind: type) -> str | None:
 
 
 def _children(obj: nn.Module, walk: Walk) -> Children:
-    """Tensors, extra states and parts by name."""
+    """Tensors, then extra states and parts, by name: an optimizer among the attributes refers to the tensors."""
     found: Children = {}
+    parts: Children = {}
     for prefix, module in _modules(obj, walk):
         for name, parameter in module._parameters.items():
             if parameter is not None:
@@ -183,9 +184,9 @@ def _children(obj: nn.Module, walk: Walk) -> Children:
             if buffer is not None and name not in module._non_persistent_buffers_set:
                 found[_step(prefix + name)] = buffer
         if _has_extra_state(module):
-            found[_step(prefix + EXTRA_STATE)] = module.get_extra_state()
-        found[_step(prefix.removesuffix(".") or ROOT)] = Part(module)
-    return found
+            parts[_step(prefix + EXTRA_STATE)] = module.get_extra_state()
+        parts[_step(prefix.removesuffix(".") or ROOT)] = Part(module)
+    return {**found, **parts}
 
 
 def _modules(obj: nn.Module, walk: Walk, prefix: str = "") -> list[tuple[str, nn.Module]]:

@@ -71,9 +71,19 @@ class Parameter(Tensor):
         """This one."""
         return self
 
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The numbers.
+
+        Raises:
+            CaptureError, UnsupportedLeafError: as for other tensors; a sparse one cannot be written in place either.
+        """
+        if obj.layout in SPARSE:
+            problem = "a sparse parameter cannot be restored in its own storage; use a dense one."
+            raise UnsupportedLeafError(f"{format_path(walk.path)}: {problem}")
+        return super().capture(obj, walk)
+
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """Dtype and shape must be the same."""
-        refuse_unlike(obj, walk)
         return check_tensor(obj, tree, walk)
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
@@ -158,8 +168,9 @@ def check_tensor(obj: torch.Tensor, tree: Tree, walk: Walk) -> list[Finding]:
 
 def copy_into(target: torch.Tensor, value: np.ndarray) -> torch.Tensor:
     """The target, with other numbers in the storage that it has: graphs and optimizers go on pointing to it."""
+    once = tuple(slice(1) if stride == 0 else slice(None) for stride in target.stride())  # where it is expanded
     with torch.no_grad():
-        target.copy_(tensor_from(value))
+        target[once].copy_(tensor_from(value)[once])
     return target
 
 
@@ -169,8 +180,7 @@ def has_place_for(value: np.ndarray, target: torch.Tensor) -> bool:
         return False
     if numpy_dtype(target.dtype) != value.dtype:
         return False
-    is_expanded = any(stride == 0 and size > 1 for stride, size in zip(target.stride(), target.shape, strict=True))
-    return not is_expanded and memory_axes(array_of(target).value) == memory_axes(value)
+    return memory_axes(array_of(target).value) == memory_axes(value)
 
 
 def rebuild(tree: Tree, walk: Walk) -> torch.Tensor:
