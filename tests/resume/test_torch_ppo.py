@@ -60,7 +60,9 @@ def test_every_case_of_the_script_is_tried(torch_ppo: ModuleType) -> None:
     assert torch_ppo.UPDATES == UPDATES
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case == "lstm" else pytest.param(case, marks=pytest.mark.full) for case in CASES]
+)
 def test_a_run_resumed_from_any_boundary_equals_the_run_never_stopped(
     case: str, straight: Any, tmp_path: Path, comparing: ModuleType, torch_ppo: ModuleType
 ) -> None:
@@ -74,6 +76,7 @@ def test_a_run_resumed_from_any_boundary_equals_the_run_never_stopped(
         assert result.total_steps == UPDATES * torch_ppo.TINY.steps_per_update
 
 
+@pytest.mark.full
 def test_the_same_is_learned_in_processes_and_whoever_resets_the_environments(straight: Any) -> None:
     """In other processes as in this one; and in the same step, by the environments as by the trainer."""
 
@@ -84,6 +87,7 @@ def test_the_same_is_learned_in_processes_and_whoever_resets_the_environments(st
     assert learned("disabled") == learned("cartpole") != learned("next-step")
 
 
+@pytest.mark.full
 def test_the_trainings_reach_what_their_twins_lose(straight: Any, comparing: ModuleType) -> None:
     """Boundaries fall into episodes and behind their ends, with resets that are due."""
 
@@ -123,7 +127,9 @@ def test_every_reset_of_the_script_is_tried(torch_ppo: ModuleType) -> None:
     assert TWINS.keys() == torch_ppo.RESETS.keys()
 
 
-@pytest.mark.parametrize("what", TWINS)
+@pytest.mark.parametrize(
+    "what", [what if what == "memory" else pytest.param(what, marks=pytest.mark.full) for what in TWINS]
+)
 def test_twin_a_part_that_is_reset_after_the_restore_is_found(
     what: str, straight: Any, tmp_path: Path, comparing: ModuleType, torch_ppo: ModuleType
 ) -> None:
@@ -146,6 +152,7 @@ def without_evaluation(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith("eval/")}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", ["cartpole", "masks", "lstm"])
 def test_evaluating_after_every_update_does_not_touch_the_training(
     case: str, straight: Any, tmp_path: Path, comparing: ModuleType, torch_ppo: ModuleType

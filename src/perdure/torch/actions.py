@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
-import torch
-from torch import Tensor
 
+import torch
 from perdure import UsageError
+from torch import Tensor
 
 FORBIDDEN = -1e8
 """Logit of an action that a mask forbids: its probability is zero, and its share of the entropy is no NaN."""
@@ -24,21 +24,22 @@ class Actions(Protocol):
     (…, `n_outputs`), or None.
     """
 
-    n_outputs: int
-    """Numbers that the policy gives for each environment."""
-    has_scale: bool
-    """Whether the policy has a learned `log_std`, shape (`n_outputs`,)."""
-    shape: tuple[int, ...]
-    """Of one action, as it is stored."""
-    dtype: Any
-    """Of a stored action, NumPy's."""
+    @property
+    def n_outputs(self) -> int:
+        """Numbers that the policy gives for each environment."""
+        ...
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether the policy has a learned `log_std`, shape (`n_outputs`,)."""
+        ...
 
     def noise(self, rng: np.random.Generator, *batch: int) -> np.ndarray:
         """All randomness of a rollout at once: float32, shape (`*batch`, `n_outputs`)."""
         ...
 
     def sample(self, outputs: Tensor, noise: Tensor, mask: Tensor | None, log_std: Tensor | None) -> Tensor:
-        """Actions drawn from the policy, shape (…, `*shape`); the noise decides which."""
+        """Actions drawn from the policy, one number or row each; the noise decides which."""
         ...
 
     def best(self, outputs: Tensor, mask: Tensor | None) -> Tensor:
@@ -68,18 +69,11 @@ class Choices:
     """Whether an action is one number, and no vector of them."""
     has_scale: bool = False
     """Never."""
-    dtype: Any = np.int64
-    """As PyTorch indexes."""
 
     @property
     def n_outputs(self) -> int:
         """A logit for each possibility."""
         return sum(self.sizes)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """One number a choice."""
-        return () if self.is_single else (len(self.sizes),)
 
     def noise(self, rng: np.random.Generator, *batch: int) -> np.ndarray:
         """Gumbel noise: the greatest of logits and noise is a draw from the softmax (arXiv:1611.00712)."""
@@ -128,18 +122,11 @@ class Continuous:
     """Greatest action."""
     has_scale: bool = True
     """The standard deviation is learned, and the same everywhere."""
-    dtype: Any = np.float32
-    """As the network gives them."""
 
     @property
     def n_outputs(self) -> int:
         """A mean for each number of an action."""
         return int(self.low.size)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Flat."""
-        return (self.n_outputs,)
 
     def noise(self, rng: np.random.Generator, *batch: int) -> np.ndarray:
         """Standard normal."""

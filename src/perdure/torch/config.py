@@ -134,7 +134,9 @@ def from_mapping(mapping: Mapping[str, Any]) -> PPOConfig:
     unknown = sorted(mapping.keys() - {field.name for field in dataclasses.fields(PPOConfig)})
     if unknown:
         raise UsageError(f"PPOConfig: unknown {unknown}. The record was written by another version of perdure.")
-    values: dict[str, Any] = {name: tuple(found) if isinstance(found, list) else found for name, found in mapping.items()}
+    values: dict[str, Any] = {
+        name: tuple(found) if isinstance(found, list) else found for name, found in mapping.items()
+    }
     return PPOConfig(**values)
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium.vector import VectorEnv
-from torch import Tensor
 
+import torch
 from perdure import Run
 from perdure.torch.actions import actions_of
 from perdure.torch.config import PPOConfig
@@ -33,6 +32,7 @@ from perdure.torch.loss import Taught, Told, ppo_loss
 from perdure.torch.networks import ActorCritic, Carry, to_numpy
 from perdure.torch.rollout import collect
 from perdure.torch.state import Carried, LogFn, Rollout, Task, TrainingState
+from torch import Tensor
 
 HORIZON = "total_timesteps"
 """The field that says how long to train."""
@@ -89,7 +89,7 @@ def train(
         check_evaluation(envs, factory, config)
         task = Task(config, actions_of(envs.single_action_space), autoreset_mode(envs), factory, log_fn)
         with _threads(config.n_threads):
-            state = _start(task, envs)
+            state = start(task, envs)
             if run is None or isinstance(run, Run):
                 return _train(task, state, run)
             seed_process(config.seed, run)
@@ -105,7 +105,7 @@ def _train(task: Task, state: TrainingState, run: Run | None) -> TrainResult:
     """The loop itself, from where the run stands, if there is one."""
     config, metrics = task.config, {}
     if run is not None:
-        metrics = _restore(state, run)
+        metrics = restore(state, run)
     while state.env_steps < config.total_timesteps:
         remaining = 1 - state.env_steps / config.total_timesteps if config.anneal_lr else 1
         for group in state.optimizer.param_groups:
@@ -125,7 +125,7 @@ def _train(task: Task, state: TrainingState, run: Run | None) -> TrainResult:
     return TrainResult(state.networks, metrics, state.env_steps)
 
 
-def _restore(state: TrainingState, run: Run) -> dict[str, Any]:
+def restore(state: TrainingState, run: Run) -> dict[str, Any]:
     """Begins the run or resumes it; returns the metrics of its last update."""
     restored = run.restore(
         networks=state.networks,
@@ -140,7 +140,7 @@ def _restore(state: TrainingState, run: Run) -> dict[str, Any]:
     return {name: value for name, value in last.items() if name not in ("boundary", "env_steps", "updates")}
 
 
-def _start(task: Task, envs: VectorEnv[Any, Any, Any]) -> TrainingState:
+def start(task: Task, envs: VectorEnv[Any, Any, Any]) -> TrainingState:
     """A fresh training: everything that is drawn comes from the seed."""
     config, space = task.config, envs.single_observation_space
     for_networks, *for_generators = np.random.SeedSequence(config.seed).spawn(3)
