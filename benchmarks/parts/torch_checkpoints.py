@@ -74,7 +74,7 @@ def _target(cycles: dict[str, list[Cycle]]) -> Target:
     extra, quiet = (statistics.median(getattr(cycle, name) for cycle in cycles[SAVING]) for name in ("extra", "quiet"))
     limit = (
         f"{EVERY} updates take only {number(1e3 * EVERY * quiet)} ms here, and a checkpoint adds {number(1e3 * extra)} "
-        f"ms of Python, the writer's included, which shares the interpreter lock with the training; 1 % needs updates of "
+        f"ms of Python, the writer's included, which shares the interpreter lock with it; 1 % needs updates of "
         f"{number(1e3 * extra * 100 / EVERY)} ms, or a checkpoint every {extra / quiet * 100:.0f}."
     )
     work = f"slow-down, a checkpoint every {EVERY} updates"

@@ -15,7 +15,8 @@ N_ENVS, N_MINIBATCHES, WINDOW = 4, 4, 20
 TEXT = f"""\
 CartPole-v1 counts as solved where the mean return of the last {WINDOW} updates in which episodes ended reaches
 {SOLVED:g}; {N_ENVS} environments, {N_MINIBATCHES} minibatches, as under *Throughput*, at most {BUDGET:,} env-steps,
-over {len(SEEDS)} seeds. Same algorithm, other random numbers: the figures of two seeds differ by more than those of the two trainers."""
+over {len(SEEDS)} seeds. Same algorithm, other random numbers: seeds differ
+by more than trainers."""
 
 
 class _Solved(Exception):

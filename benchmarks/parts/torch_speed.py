@@ -11,12 +11,13 @@ WANTED = 3.5
 
 TEXT = f"""\
 CartPole-v1, {N_STEPS} steps of each environment between updates, 4 epochs, actor and critic of two layers of 64 each.
-Trainings take turns in one process; the first update of each is not counted. Environments are each trainer's own affair:
-Stable-Baselines3's are its `DummyVecEnv` with `Monitor`, perdure's are Gymnasium's `SyncVectorEnv`."""
+Trainings take turns in one process; the first update of each is not counted. Environments are each trainer's own
+affair: Stable-Baselines3's are its `DummyVecEnv` with `Monitor`, perdure's are Gymnasium's `SyncVectorEnv`."""
 
-LIMIT = """\
-both spend most of an update in PyTorch's kernels (matrix products of 64 × 64, tanh) and its dispatch, of which a minibatch
-needs almost the same; collecting alone is more than five times as fast."""
+LIMIT = (
+    "both spend most of an update in the same kernels of PyTorch (products of 64 × 64 matrices, tanh) and its dispatch; "
+    "only collecting is several times as fast."
+)
 
 
 def measure(repeats: int) -> Part:

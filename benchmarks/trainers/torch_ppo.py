@@ -15,7 +15,7 @@ THEIRS, OURS = "Stable-Baselines3", "perdure"
 N_STEPS = 128
 ENV = "CartPole-v1"
 OnUpdate = Callable[[int, float | None], None]
-"""Called after each update with the env-steps taken and the mean return of the episodes that ended in it, if any did."""
+"""Called after each update with the env-steps taken and the mean return of the episodes that ended in it."""
 
 
 def config(updates: int, n_envs: int, n_minibatches: int, *, seed: int = 1) -> PPOConfig:

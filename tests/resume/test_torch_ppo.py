@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,6 +48,11 @@ def straight(tmp_path_factory: pytest.TempPathFactory, torch_ppo: ModuleType) ->
         return made[case]
 
     return run_of
+
+
+def quick_only(quick: str, names: Iterable[str]) -> list[Any]:
+    """All names as parameters, of which one is tried in the quick tests too."""
+    return [name if name == quick else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 def same_runs(first: Path, second: Path, comparing: ModuleType) -> bool:
