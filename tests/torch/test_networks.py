@@ -38,6 +38,7 @@ def test_images_of_bytes_are_seen_between_0_and_1():
     assert black.shape == (2, 512)
     assert seen.policy(white).shape == (2, 2)
     assert torch.count_nonzero(black) == 0  # no biases, so nothing comes of nothing
+    assert seen.features is not None
     torch.testing.assert_close(white, seen.features(torch.ones(2, 4, 84, 84)))
 
 
@@ -50,7 +51,9 @@ def test_many_steps_of_the_memory_are_one_after_the_other_and_an_episode_begins_
     for t in range(4):
         one = seen.remember(features[t], one, starts[t])
         torch.testing.assert_close(together[t], one[0])
-    fresh = seen.remember(features[2], seen.empty_carry(2), starts[2])
+    empty = seen.empty_carry(2)
+    assert empty is not None
+    fresh = seen.remember(features[2], empty, starts[2])
 
     torch.testing.assert_close(together[2, 1], fresh[0][1])
     assert not np.allclose(together[2, 0].detach(), fresh[0][0].detach())
