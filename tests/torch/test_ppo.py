@@ -48,7 +48,8 @@ def test_the_step_size_falls_to_zero_in_a_straight_line_or_stays():
 def test_cartpole_is_solved(options: dict[str, Any]):
     """Mean return of the evaluation at the end at least 475, CartPole-v1's own threshold.
 
-    Of seeds 1 to 3, all reach it with resets in the same step; in the next step, seed 1 stood at 322 and the others at 500.
+    Of seeds 1 to 3, all reached it with resets in the same step; in the next step, seed 1 stood at 322, the others
+    at 500.
     """
     config = PPOConfig(total_timesteps=250_000, eval_every_steps=250_000, learning_rate=1e-3, seed=2, **options)
 
