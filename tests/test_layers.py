@@ -41,7 +41,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "testing": _CORE | {FACE},
     "gym": _LIKE_A_USER,
     "nnx": _LIKE_A_USER,
-    "torch": _LIKE_A_USER,
+    "torch": _LIKE_A_USER | {"gym"},
     "sb3": _LIKE_A_USER,
     "cli": _ALL,
 }
