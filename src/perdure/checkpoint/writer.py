@@ -41,7 +41,7 @@ class BackgroundWriter:
 
     def raise_error(self) -> None:
         """Raises what a finished job raised, without waiting for one in flight."""
-        if not self.is_busy:
+        if self._job is not None and self._job.done():
             self.wait()
 
     def wait(self) -> None:

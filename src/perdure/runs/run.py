@@ -259,7 +259,7 @@ class Run(Standing):
                 Committed checkpoints are untouched.
         """
         opened = self._opened("boundary")
-        self._raise_error()
+        self._raise_error(opened)
         before, now = self._counters, next_counters(self._counters, env_steps, updates)
         values = self._resets.marked(values)
         if values.keys() != self._values:
@@ -302,11 +302,10 @@ class Run(Standing):
             self._last_commit, self._last_commit_at = before
             raise
 
-    def _raise_error(self, *, wait: bool = False) -> None:
+    def _raise_error(self, opened: OpenRun, *, wait: bool = False) -> None:
         """Raises what a commit in the background failed with; the next boundary of the cadence tries anew."""
-        committer = self._opened("boundary").committer
         try:
-            committer.wait() if wait else committer.raise_error()
+            opened.committer.wait() if wait else opened.committer.raise_error()
         except BaseException:
             self._last_commit, self._last_commit_at = None, -math.inf
             raise
@@ -332,7 +331,7 @@ class Run(Standing):
         if self._last_commit != now:
             self._take_final(values)
             self._commit(opened, {**self._live, **values}, now, None)
-        self._raise_error(wait=True)
+        self._raise_error(opened, wait=True)
         self._end("finished", checkpoint=step_name(self.env_steps))
 
     def _take_final(self, values: dict[str, Any]) -> None:
