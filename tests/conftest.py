@@ -62,6 +62,12 @@ def nnx_mujoco() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def torch_ppo() -> ModuleType:
+    """Tiny PPO trainings with PyTorch, importable: `tests/resume/torch_ppo.py`. Needs PyTorch and Gymnasium."""
+    return load_beside("resume/torch_ppo")
+
+
+@pytest.fixture(scope="session")
 def nnx_golden() -> ModuleType:
     """The training whose checkpoints are golden, importable: `tests/golden/nnx_golden.py`. Needs JAX."""
     return load_beside("golden/nnx_golden")

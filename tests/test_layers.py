@@ -41,7 +41,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "testing": _CORE | {FACE},
     "gym": _LIKE_A_USER,
     "nnx": _LIKE_A_USER,
-    "torch": _LIKE_A_USER,
+    "torch": _LIKE_A_USER | {"gym"},
     "sb3": _LIKE_A_USER,
     "cli": _ALL,
 }
@@ -77,6 +77,7 @@ ADAPTER_FILES: dict[str, frozenset[str]] = {
     "nnx_*": frozenset({"jax", "jaxlib", "flax", "optax"}),
     "torch_*": frozenset({"torch"}),
     "gymnasium_*": frozenset({"gymnasium"}),
+    "sb3_*": frozenset({"stable_baselines3"}),
 }
 
 # Like the adapter files above, loaded only for a framework's sake: they may import it at module level.

@@ -19,6 +19,8 @@ PACKAGES = (
     "orbax-checkpoint",
     "tensorstore",
     "torch",
+    "gymnasium",
+    "stable-baselines3",
     "safetensors",
 )
 

@@ -22,6 +22,7 @@ from perdure.errors import (
     UnsupportedLeafError,
     UnsupportedVersionError,
     UsageError,
+    WorkerDiedError,
 )
 from perdure.runs.cadence import Every
 from perdure.runs.pins import pin, unpin
@@ -52,6 +53,7 @@ __all__ = [
     "UnsupportedLeafError",
     "UnsupportedVersionError",
     "UsageError",
+    "WorkerDiedError",
     "check_contract",
     "contract_of",
     "load",

@@ -15,6 +15,7 @@
     ├── ContractError (ValueError)           the resume would not be the same run; lists every difference
     ├── RestoreError (RuntimeError)          applying failed; what was there before has been put back
     ├── CommitError (OSError)                a checkpoint could not be committed; earlier ones are untouched
+    ├── WorkerDiedError (RuntimeError)       the process of an environment ended by itself
     └── LockedError (BlockingIOError)        another process, or this one, already has the run open
 
 Each also inherits the builtin exception that callers already catch.
@@ -175,6 +176,24 @@ class RestoreError(PerdureError, RuntimeError):
 
 class CommitError(PerdureError, OSError):
     """A checkpoint could not be committed; earlier checkpoints are untouched."""
+
+
+class WorkerDiedError(PerdureError, RuntimeError):
+    """The process that steps an environment ended by itself.
+
+    Attributes:
+        index: which environment, from 0.
+        exit_code: of its process; a negative number is the signal that killed it; None if it is not known.
+    """
+
+    def __init__(self, index: int, exit_code: int | None) -> None:
+        self.index = index
+        self.exit_code = exit_code
+        how = "its exit code is not known"
+        if exit_code is not None:
+            how = f"signal {-exit_code} killed it" if exit_code < 0 else f"its exit code is {exit_code}"
+        way_out = "Look at what it printed, build the environments anew and resume from the last checkpoint."
+        super().__init__(f"environment {index}: its worker process died ({how}). {way_out}")
 
 
 class LockedError(PerdureError, BlockingIOError):

@@ -195,6 +195,20 @@ def taken_name() -> None:
     perdure.save("policy", x=1)
 
 
+def dead_worker() -> None:
+    from gymnasium.envs.classic_control import CartPoleEnv
+
+    from perdure.gym import AsyncVectorEnv, make_vec
+
+    envs = make_vec([CartPoleEnv] * 2, mode="async", context="spawn")
+    assert isinstance(envs, AsyncVectorEnv)
+    try:
+        envs.processes[1].kill()
+        envs.reset(seed=1)
+    finally:
+        envs.close()
+
+
 def locked_elsewhere() -> None:
     begun()
     code = (
@@ -290,6 +304,11 @@ ENTRIES: dict[type[perdure.PerdureError], Entry] = {
         "A checkpoint could not be committed: a full disk (here a limit of the file size), a taken name.",
         (full_disk, taken_name),
         "Make room, or choose another path. In a run, the next boundary tries again.",
+    ),
+    perdure.WorkerDiedError: Entry(
+        "The process of an environment ended by itself: killed for want of memory, or by a fault of its engine.",
+        (dead_worker,),
+        "Look at what the worker printed, and start the script again: it resumes from the last checkpoint.",
     ),
     perdure.LockedError: Entry(
         "The run is open already, and two writers would mix their histories.",

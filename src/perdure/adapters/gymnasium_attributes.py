@@ -33,6 +33,9 @@ RENDERING = frozenset({"render_mode"})
 WALL_CLOCK = frozenset({"episode_start_time", "episode_start_times", "time_queue"})
 """What RecordEpisodeStatistics knows of real time, which is no state: it starts anew with a restore."""
 
+AUTORESET = "autoreset_mode"
+"""What a vector environment does where an episode ends. Chosen, and told by a fact."""
+
 TABLES = frozenset({"P"})
 """Transition tables of the toy texts. They are large and follow from the arguments, so a fact tells their digest."""
 
@@ -51,6 +54,8 @@ def state_of(obj: Any) -> Children:
         skipped |= WALL_CLOCK
     if has_table(obj):
         skipped |= TABLES
+    if isinstance(obj, gymnasium.vector.VectorEnv):
+        skipped |= {AUTORESET}
     spaces = {name: getattr(type(obj), name) for name in _spaces_of(type(obj))}
     return {name: value for name, value in sorted({**spaces, **vars(obj)}.items()) if name not in skipped}
 
@@ -77,6 +82,8 @@ def note_choices(obj: Any, walk: Walk) -> None:
         walk.fact(obj.spec.id, "spec")
         arguments = {name: value for name, value in obj.spec.kwargs.items() if name not in RENDERING}
         _note_arguments(arguments, walk, "spec", "arguments")
+    if isinstance(obj, gymnasium.vector.VectorEnv) and AUTORESET in vars(obj):
+        walk.fact(vars(obj)[AUTORESET].value, AUTORESET)
     for name in TABLES & vars(obj).keys() if has_table(obj) else ():
         # Only digested, never read back. The text of a table would take fifty times as long, at every boundary.
         walk.fact(f"table {digest_of(marshal.dumps(vars(obj)[name], 2))}", name)

@@ -174,8 +174,9 @@ def _holds_spaces(value: Any) -> bool:
 def _refuse_processes(obj: Any, walk: Walk) -> None:
     if isinstance(obj, gymnasium.vector.AsyncVectorEnv):
         raise CaptureError(
-            f"{format_path(walk.path)}: an AsyncVectorEnv steps its environments in other processes, where their state "
-            "cannot be reached. Use a SyncVectorEnv of the same environments."
+            f"{format_path(walk.path)}: Gymnasium's AsyncVectorEnv steps its environments in other processes, where "
+            'their state cannot be reached. Build them with perdure.gym.make_vec(factories, mode="async"), or step '
+            "them in this process with a SyncVectorEnv."
         )
 
 

@@ -73,6 +73,14 @@ INHERITED = MappingProxyType(
         "torch.distributions.distribution.Distribution": "torch_attributes:Distribution",
         "perdure.adapters.torch_modules.Part": "torch_modules:PartAdapter",
         "perdure.adapters.torch_schedulers.Callable": "torch_schedulers:CallableAdapter",
+        "stable_baselines3.common.monitor.Monitor": "sb3_envs:Monitor",
+        "stable_baselines3.common.running_mean_std.RunningMeanStd": "sb3_envs:Statistics",
+        "stable_baselines3.common.vec_env.base_vec_env.VecEnv": "sb3_envs:VecEnv",
+        "stable_baselines3.common.vec_env.stacked_observations.StackedObservations": "sb3_envs:StackedObservations",
+        "stable_baselines3.common.vec_env.subproc_vec_env.SubprocVecEnv": "sb3_envs:SubprocVecEnv",
+        "perdure.gym.level_pool.LevelPool": "level_pools:LevelPool",
+        "perdure.gym.sync_envs.SyncVectorEnv": "gymnasium_vectors:InThisProcess",
+        "perdure.gym.async_envs.AsyncVectorEnv": "gymnasium_vectors:InOtherProcesses",
         "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
     }
 )

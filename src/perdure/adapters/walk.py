@@ -4,7 +4,7 @@ One `Walk` serves one pass (capture, check or restore) over all components of a 
 components share is stored once and restored shared.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -27,16 +27,19 @@ PLAIN_ADAPTERS = frozenset({"plain", "dict", "list", "tuple", "numpy-array", "nu
 class Walk:
     """One pass over objects. Adapters call `capture`, `check` or `restore` for their children."""
 
-    def __init__(self, resolver: Resolver, made: Mapping[Path, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, resolver: Resolver, made: Mapping[Path, str] = MappingProxyType({}), at: Sequence[Step] = ()
+    ) -> None:
         """Begins a pass.
 
         Args:
             resolver: finds the adapters.
             made: for `check` and `restore`: the ids of other adapters than the plain ones that made the saved tree.
+            at: where it begins, if another process walks the rest (`remote.py`).
         """
         self._resolver = resolver
         self._made = made
-        self._path: list[Step] = []
+        self._path: list[Step] = list(at)
         self._places: dict[int, tuple[Path, Object]] = {}
         self._by_path: dict[Path, Object] = {}
         self._open: set[int] = set()
@@ -160,6 +163,16 @@ class Walk:
         """The same for the plain tree at `step` below the object at hand."""
         return self._at(step, lambda: self.rebuild(tree))
 
+    def saved_made(self, *below: Step) -> dict[Path, str]:
+        """For `check` and `restore`: the ids of the adapters that made what was saved below this place."""
+        place = (*self.path, *below)
+        return {path: adapter for path, adapter in self._made.items() if path[: len(place)] == place}
+
+    def stands(self, obj: Object, *below: Step) -> Object:
+        """Notes that an adapter kept `obj` in a restore, though the walk would have made a new one; returns it."""
+        self._by_path[(*self.path, *below)] = obj
+        return obj
+
     def fact(self, text: str, *below: Step) -> None:
         """Notes a function, class or dtype at this place, or what belongs to it at the steps `below`."""
         self.facts[(*self._path, *below)] = text
@@ -215,9 +228,13 @@ class Walk:
         fidelity, reason = adapter.fidelity(obj)
         if fidelity == CLASSES[0]:  # the usual case, met hundreds of times a save
             return
+        self.weaken(fidelity, f"{format_path(self.path)}: {reason}")
+
+    def weaken(self, fidelity: str, reason: str) -> None:
+        """Notes a class that the component at hand cannot be better than, and why."""
         weakest, _ = self.weakest.get(self._path[0], (CLASSES[0], ""))
         if CLASSES.index(fidelity) > CLASSES.index(weakest):
-            self.weakest[self._path[0]] = (fidelity, f"{format_path(self.path)}: {reason}")
+            self.weakest[self._path[0]] = (fidelity, reason)
 
     def _within(self, obj: Object, adapter: Adapter, do: Callable[[], Any]) -> Any:
         notes_settings = self._notes_settings
@@ -283,6 +300,6 @@ class Walk:
         return restored
 
     def _restore_late(self, obj: Object, tree: Tree, path: Path, adapter: Adapter) -> None:
-        self._path = list(path)
+        before, self._path = self._path, list(path)
         adapter.restore(obj, tree, self)
-        self._path = []
+        self._path = before

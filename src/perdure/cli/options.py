@@ -11,7 +11,13 @@ _SECTIONS = frozenset({"algorithm", "env", "seed"})
 """Sections of the contract that hold options; those of `horizon` are changed by --total-steps."""
 
 
-def changed_options(options: Mapping[str, Any], accept: Sequence[str], total_steps: int | None) -> dict[str, Any]:
+def changed_options(
+    options: Mapping[str, Any],
+    accept: Sequence[str],
+    total_steps: int | None,
+    *,
+    total: Sequence[str] = ("ppo", "total_steps"),
+) -> dict[str, Any]:
     """The options with the new values of `KEY=OLD:NEW`, and with another total.
 
     NEW is taken also where OLD is not what stands there: the refusal then says what does. Acceptances of what is no
@@ -21,13 +27,14 @@ def changed_options(options: Mapping[str, Any], accept: Sequence[str], total_ste
         options: the options so far, nested.
         accept: what is accepted.
         total_steps: another total; None: as it was.
+        total: where the total stands among the options.
 
     Raises:
         UsageError: a total among the acceptances, or a value of another kind than the option's.
     """
     changed = copy.deepcopy(dict(options))
     if total_steps is not None:
-        changed["ppo"]["total_steps"] = total_steps
+        _owner(changed, total)[total[-1]] = total_steps
     for text in accept:
         key, _, change = text.partition("=")
         section, _, name = key.partition(".")
@@ -52,6 +59,19 @@ def launch_by_contract(launch: Mapping[str, Any], contract: Mapping[str, Mapping
             if _part(owner, steps[-1]) is not _NOTHING:
                 owner[int(steps[-1]) if isinstance(owner, list) else steps[-1]] = value
     return {**launch, "config": options}
+
+
+def total_in(options: Mapping[str, Any], total: Sequence[str]) -> Any:
+    """What stands where a trainer keeps its total of steps; None if nothing does."""
+    found = _part(_owner(options, total), total[-1])
+    return None if found is _NOTHING else found
+
+
+def _owner(options: Mapping[str, Any], steps: Sequence[str]) -> Any:
+    owner: Any = options
+    for step in steps[:-1]:
+        owner = _part(owner, step)
+    return owner
 
 
 def _set(options: dict[str, Any], steps: Sequence[str], text: str, change: str) -> None:

@@ -12,7 +12,8 @@ from perdure.runs.directory import RunDirectory, newest_first, steps_of
 TERMINAL_INTERVAL_S = 0.2
 OTHER_INTERVAL_S = 10.0
 RATE_WINDOW_S = 5.0
-RETURN = "eval/episode_reward_mean"
+RETURNS = ("eval/episode_reward_mean", "eval/return_mean", "rollout/return_mean")
+"""Names under which trainers tell the mean return, the best one first."""
 ERASE_LINE = "\r\x1b[K"
 
 
@@ -92,6 +93,9 @@ class Progress:
 
 
 def _return_in(metrics: Mapping[str, Any], before: float | None) -> float | None:
-    """The evaluation's mean return; with several rewards, that of the first."""
-    found = (value for name, value in metrics.items() if name == RETURN or name.startswith(f"{RETURN}/"))
-    return next(found, before)
+    """The mean return, of an evaluation if there is one; with several rewards, that of the first."""
+    for wanted in RETURNS:
+        for name, value in metrics.items():
+            if name == wanted or name.startswith(f"{wanted}/"):
+                return value
+    return before

@@ -7,11 +7,12 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.options import changed_options, launch_by_contract
-from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, watch
+from perdure.cli.options import changed_options, launch_by_contract, total_in
+from perdure.cli.trainers import Resumption, trainer_named
+from perdure.cli.training import KEEP_LAST, retention, watch
 from perdure.contract.horizon import total_of
 from perdure.contract.overrides import given_texts
 from perdure.errors import UsageError
@@ -22,11 +23,6 @@ from perdure.runs.lock import acquire
 from perdure.runs.ownership import foreign_hand
 from perdure.runs.record import read_record
 from perdure.runs.resumption import latest_launch, latest_total, read_history
-from perdure.runs.retention import Keep
-
-if TYPE_CHECKING:
-    from perdure.cli.progress import Progress
-    from perdure.nnx import NetworkConfig, TrainResult
 
 NOTE = """\
 A run of `perdure train` goes on in this process. For a script's run the recorded command is printed and executed where
@@ -127,72 +123,23 @@ def _resume_script(directory: RunDirectory, launch: Mapping[str, Any], arguments
 def _resume_trainer(
     directory: RunDirectory, launch: Mapping[str, Any], found: Found, arguments: argparse.Namespace
 ) -> int:
-    match launch:
-        case {"name": "ppo", "config": {"ppo": {"total_steps": int()}} as recorded}:
-            pass
-        case {"name": "ppo"}:
-            raise UsageError(f"{directory.path}: its launch record is not this perdure's.")
-        case _:
-            name = launch.get("name")
-            raise UsageError(f"{directory.path}: launched by the trainer {name!r}; this perdure has: ppo.")
-    config = changed_options(recorded, arguments.accept, arguments.total_steps)
-    total, env_steps = config["ppo"]["total_steps"], found.opened.manifest.env_steps
+    name, recorded = launch.get("name"), launch.get("config")
+    trainer = trainer_named(name)
+    if trainer is None:
+        raise UsageError(f"{directory.path}: launched by the trainer {name!r}; this perdure has: ppo, torch-ppo.")
+    if not isinstance(recorded, dict) or not isinstance(total_in(recorded, trainer.total), int):
+        raise UsageError(f"{directory.path}: its launch record is not this perdure's.")
+    config = changed_options(recorded, arguments.accept, arguments.total_steps, total=trainer.total)
+    total, env_steps = total_in(config, trainer.total), found.opened.manifest.env_steps
     is_done = env_steps >= total and not arguments.accept
     if is_done and arguments.total_steps in (None, total_of(found.opened.manifest.contract.get("horizon", {}))):
         return _finished(directory, found, total)
     last = arguments.keep_last if arguments.keep_last is not None else launch.get("keep_last", KEEP_LAST)
     keep = retention(last)
-    _check_options(directory, recorded, config)
-    return _resume_ppo(directory, {**launch, "config": config}, keep, arguments)
-
-
-def _resume_ppo(
-    directory: RunDirectory, launch: Mapping[str, Any], keep: Keep | None, arguments: argparse.Namespace
-) -> int:
-    config: Mapping[str, Any] = launch["config"]
-
-    def go_on(progress: "Progress") -> "TrainResult":
-        from perdure.nnx import resume_ppo
-
-        return resume_ppo(
-            launch,
-            directory.path,
-            checkpoint_every=cadence(config["checkpoint_every_steps"]),
-            keep=keep,
-            log_fn=progress,
-            accept=arguments.accept,
-            reason=arguments.reason,
-        )
-
-    return watch(directory, config["ppo"]["total_steps"], go_on)
-
-
-def _check_options(directory: RunDirectory, recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
-    """The recorded options must still be this perdure's, and the changed ones possible, before anything is opened."""
-    from perdure.cli.train import check_buildable
-
-    require_trainer()
-    try:
-        _parts_of(recorded)
-    except (LookupError, TypeError, ValueError) as error:
-        raise UsageError(f"{directory.path}: its launch record is not this perdure's: {error}") from error
-    try:
-        env, networks = _parts_of(changed)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    n_devices = changed["ppo"].get("n_devices", 1)
-    require_trainer(n_devices)
-    check_buildable(env, networks, n_devices)
-
-
-def _parts_of(config: Mapping[str, Any]) -> tuple[str, "NetworkConfig"]:
-    """The environment's name and the networks' options; all options are checked."""
-    from perdure.nnx.config import NetworkConfig, TrainConfig, from_mapping
-
-    parts = dict(config)
-    env, networks = parts.pop("env_id"), from_mapping(NetworkConfig, parts.pop("networks"))
-    from_mapping(TrainConfig, parts)
-    return env, networks
+    trainer.check(directory.path, recorded, config)
+    changed = {**launch, "config": config}
+    resumption = Resumption(changed, directory.path, keep, arguments.accept, arguments.reason)
+    return watch(directory, total, lambda progress: trainer.resume(resumption, progress))
 
 
 def _check_ownership(directory: RunDirectory) -> None:

@@ -1,4 +1,4 @@
-"""`perdure train ppo`: the trainers' options as flags."""
+"""`perdure train ppo`: the trainer's options as flags; `perdure train torch-ppo` is in `train_torch`."""
 
 import argparse
 import sys
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perdure.cli import train_torch
 from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, watch
 from perdure.errors import UsageError
 from perdure.runs.directory import open_directory
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from perdure.cli.progress import Progress
     from perdure.nnx import NetworkConfig, TrainConfig, TrainResult
 
-NOTE = "Its options: perdure train ppo --help"
+NOTE = "Their options: perdure train ppo --help, perdure train torch-ppo --help"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PPOCommand:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments; the trainer's own are parsed by `parse_ppo`."""
     parser.epilog = NOTE
-    parser.add_argument("trainer", choices=["ppo"], help="the algorithm")
+    parser.add_argument("trainer", choices=["ppo", "torch-ppo"], help="with JAX, or with PyTorch")
     parser.add_argument("options", nargs=argparse.REMAINDER, metavar="…", help="the trainer's options")
 
 
@@ -53,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         ContractError: the run in that directory was launched with other options.
         LockedError: another process trains it.
     """
+    if arguments.trainer == "torch-ppo":
+        return train_torch.run(arguments.options)
     require_trainer()
     command = parse_ppo(arguments.options)
     require_trainer(command.config.ppo.n_devices)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.notices import shown_notices
@@ -14,15 +14,22 @@ from perdure.runs.cadence import Every
 from perdure.runs.directory import RunDirectory, newest_first
 from perdure.runs.retention import Keep
 
-if TYPE_CHECKING:
-    from perdure.nnx import TrainResult
-
 MINUTES_BETWEEN_CHECKPOINTS = 10
 
 KEEP_LAST = 2
 """Checkpoints that stay unless --keep-last says otherwise."""
 
-Launch = Callable[[Progress], "TrainResult"]
+
+class Trained(Protocol):
+    """What a trainer returns."""
+
+    @property
+    def total_steps(self) -> int:
+        """Env-steps taken, those before a resume included."""
+        ...
+
+
+Launch = Callable[[Progress], Trained]
 """Trains to the end; calls what it is given once an iteration."""
 
 
@@ -81,4 +88,21 @@ def require_trainer(n_devices: int | None = None, extra: str = "gymnax") -> None
         if (error.name or "").startswith("perdure"):
             raise
         missing = f"the trainers need {error.name}, which is not installed: pip install 'perdure[{extra}]'"
+        raise UsageError(missing) from error
+
+
+def require_torch() -> None:
+    """Loads the PyTorch trainers.
+
+    Raises:
+        UsageError: what they need is not installed.
+    """
+    try:
+        import_module("perdure.torch")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("perdure"):
+            raise
+        missing = (
+            f"the trainer torch-ppo needs {error.name}, which is not installed: pip install 'perdure[gymnasium,torch]'"
+        )
         raise UsageError(missing) from error

@@ -1,0 +1,298 @@
+"""PPO, read from top to bottom: build, restore, collect, estimate, update, evaluate, save."""
+
+import math
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+import torch
+from perdure import Run
+from perdure.torch.actions import actions_of
+from perdure.torch.config import PPOConfig
+from perdure.torch.environments import (
+    MASK,
+    Factory,
+    autoreset_mode,
+    check_environments,
+    factory_of,
+    is_image,
+    masks_for,
+    seed_spaces,
+    vector_of,
+)
+from perdure.torch.evaluation import check_evaluation, evaluate
+from perdure.torch.gradients import FlatGradients
+from perdure.torch.loss import Taught, Told, ppo_loss
+from perdure.torch.networks import ActorCritic, Carry, to_numpy
+from perdure.torch.rollout import collect
+from perdure.torch.state import Carried, LogFn, Rollout, Task, TrainingState
+from torch import Tensor
+
+HORIZON = "total_timesteps"
+"""The field that says how long to train."""
+
+FREE = ("eval_every_steps", "eval_episodes", "eval_max_length", "device")
+"""Fields that may change when a run is resumed: they leave no trace in it."""
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a training leaves."""
+
+    networks: ActorCritic
+    """The trained policy."""
+    metrics: dict[str, Any]
+    """Of the last update."""
+    total_steps: int
+    """Env-steps taken, those before a resume included."""
+
+
+def train(
+    environments: str | Factory | VectorEnv[Any, Any, Any],
+    config: PPOConfig | None = None,
+    *,
+    run: Run | str | Path | None = None,
+    log_fn: LogFn | None = None,
+) -> TrainResult:
+    """Train an actor and a critic by PPO until `config.total_timesteps` env-steps are taken.
+
+    With a run, the training is saved as it goes, and picked up where the run stands: the result, every number of it, is
+    the one of a training that was never interrupted. A run that has reached its total returns at once.
+
+    Args:
+        environments: Gymnasium's id, a function that makes one environment, or a vector environment, which is reset
+            here and not closed.
+        config: The options; their defaults if None.
+        run: An open run, or the directory of one, which is then saved every ten minutes.
+        log_fn: Called once an update, before it may be saved: an update that is interrupted in between is repeated and
+            logged again.
+
+    Raises:
+        UsageError: If the environments do not fit the trainer or the options; nothing was trained or written.
+        perdure.PerdureError: What opening or restoring the run raises.
+        FloatingPointError: If a reward, an observation, a loss or a gradient is NaN or infinite; no parameter was
+            changed by it, and the last checkpoint is from before.
+    """
+    config = config or PPOConfig()
+    envs, factory = environments, None
+    if not isinstance(envs, VectorEnv):
+        factory = factory_of(envs, config) if isinstance(envs, str) else envs
+        envs = vector_of(factory, config)
+    try:
+        check_environments(envs, config)
+        check_evaluation(envs, factory, config)
+        task = Task(config, actions_of(envs.single_action_space), autoreset_mode(envs), factory, log_fn)
+        with _threads(config.n_threads):
+            state = start(task, envs)
+            if run is None or isinstance(run, Run):
+                return _train(task, state, run)
+            seed_process(config.seed, run)
+            schedules = None if config.anneal_lr else "none"
+            with Run(run, config=config, horizon=HORIZON, schedules=schedules, free=FREE) as opened:
+                return _train(task, state, opened)
+    finally:
+        if factory is not None:
+            envs.close()
+
+
+def _train(task: Task, state: TrainingState, run: Run | None) -> TrainResult:
+    """The loop itself, from where the run stands, if there is one."""
+    config, metrics = task.config, {}
+    if run is not None:
+        metrics = restore(state, run)
+    while state.env_steps < config.total_timesteps:
+        remaining = 1 - state.env_steps / config.total_timesteps if config.anneal_lr else 1
+        for group in state.optimizer.param_groups:
+            group["lr"] = config.learning_rate * remaining
+        rollout, metrics = collect(task, state)
+        metrics |= update(task, state, rollout)
+        before, state.env_steps = state.env_steps, state.env_steps + config.steps_per_update
+        every = config.eval_every_steps
+        if task.factory is not None and every and state.env_steps // every > before // every:
+            metrics |= evaluate(state.networks, task.actions, task.factory, config, state.env_steps)
+        if task.log_fn is not None:
+            task.log_fn(metrics, state.env_steps)
+        if run is not None:
+            run.boundary(env_steps=state.env_steps, carried=state.carried, metrics=metrics)
+    if run is not None:
+        run.finish()
+    return TrainResult(state.networks, metrics, state.env_steps)
+
+
+def restore(state: TrainingState, run: Run) -> dict[str, Any]:
+    """Begins the run or resumes it; returns the metrics of its last update."""
+    restored = run.restore(
+        networks=state.networks,
+        optimizer=state.optimizer,
+        envs=state.envs,
+        action_rng=state.action_rng,
+        shuffle_rng=state.shuffle_rng,
+        carried=state.carried,
+    )
+    state.carried, state.env_steps = restored.carried, restored.env_steps
+    last = (run.metrics_rows() or [{}])[-1]
+    return {name: value for name, value in last.items() if name not in ("boundary", "env_steps", "updates")}
+
+
+def start(task: Task, envs: VectorEnv[Any, Any, Any]) -> TrainingState:
+    """A fresh training: everything that is drawn comes from the seed."""
+    config, space = task.config, envs.single_observation_space
+    for_networks, *for_generators = np.random.SeedSequence(config.seed).spawn(3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(for_networks.generate_state(1)[0]))
+        networks = ActorCritic(
+            space.shape or (),
+            task.actions.n_outputs,
+            hidden_sizes=config.hidden_sizes,
+            lstm_size=config.lstm_size,
+            has_scale=task.actions.has_scale,
+            is_image=is_image(space),
+        ).to(config.device)
+    optimizer = torch.optim.Adam(networks.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+    generators = [np.random.Generator(np.random.PCG64(seed)) for seed in for_generators]
+    return TrainingState(networks, optimizer, envs, *generators, carried=_first(task, envs, networks))
+
+
+def _first(task: Task, envs: VectorEnv[Any, Any, Any], networks: ActorCritic) -> Carried:
+    seed_spaces(envs, task.config.seed)
+    observation, info = envs.reset(seed=task.config.seed)
+    n_envs, carry = envs.num_envs, networks.empty_carry(envs.num_envs)
+    return Carried(
+        observation=np.array(observation, np.uint8 if networks.is_image else np.float32),
+        action_mask=masks_for(task.actions, info, n_envs) if task.config.mask_actions and MASK in info else None,
+        memory=None if carry is None else to_numpy(carry),
+        starts=np.ones(n_envs, bool),
+        resets=np.zeros(n_envs, bool),
+        returns=np.zeros(n_envs),
+        lengths=np.zeros(n_envs, np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class _Minibatch:
+    """Some of a rollout, without the axis of time but for an LSTM."""
+
+    observations: Tensor
+    masks: Tensor | None
+    actions: Tensor
+    taught: Taught
+    starts: Tensor
+    memory: Carry | None
+    counts: Tensor | None
+
+
+def update(task: Task, state: TrainingState, rollout: Rollout) -> dict[str, Any]:
+    """Several passes over what was collected, a step of the optimizer a minibatch."""
+    config, networks, told = task.config, state.networks, []
+    with FlatGradients(networks.parameters()) as gradients:
+        for minibatch in _minibatches(rollout, config, state.shuffle_rng):
+            said = _say_again(task, networks, minibatch)
+            tells, derivatives = ppo_loss(*said, minibatch.taught, config)
+            told.append(tells)
+            if config.target_kl is not None and tells.divergence() > 1.5 * config.target_kl:
+                break
+            gradients.derive(said, derivatives)
+            if not math.isfinite(gradients.clip(config.max_grad_norm)):
+                raise FloatingPointError(_not_finite(tells, config, state.env_steps))
+            state.optimizer.step()
+    rate = state.optimizer.param_groups[0]["lr"]
+    return {**Told.joined(told).parts(config), "explained_variance": _explained(rollout), "learning_rate": rate}
+
+
+def _minibatches(rollout: Rollout, config: PPOConfig, rng: np.random.Generator) -> Iterator[_Minibatch]:
+    """All epochs' minibatches; what is drawn for an epoch is drawn when it begins."""
+    if rollout.memory is not None:
+        for _ in range(config.n_epochs):
+            for chosen in np.split(rng.permutation(config.n_envs), config.n_minibatches):
+                yield _of_environments(rollout, rollout.memory, torch.from_numpy(chosen))
+        return
+    fields = [rollout.observations, rollout.actions, torch.stack(_taught(rollout), -1)]
+    flat = [field.flatten(0, 1) for field in (fields if rollout.masks is None else [*fields, rollout.masks])]
+    usable = np.arange(config.steps_per_update) if rollout.counts is None else np.flatnonzero(rollout.counts)
+    for _ in range(config.n_epochs):
+        order = torch.from_numpy(rng.permutation(usable))
+        shuffled = [field[order].tensor_split(config.n_minibatches) for field in flat]
+        for observations, actions, taught, *masks in zip(*shuffled, strict=True):
+            if len(actions):
+                mask = masks[0] if masks else None
+                yield _Minibatch(observations, mask, actions, Taught(*taught.unbind(-1)), rollout.starts, None, None)
+
+
+def _of_environments(rollout: Rollout, memory: Carry, chosen: Tensor) -> _Minibatch:
+    """Whole environments, for networks that must see their steps in order."""
+    counts = None if rollout.counts is None else torch.from_numpy(rollout.counts)[:, chosen].flatten()
+
+    def of_these(field: Tensor) -> Tensor:
+        flat = field[:, chosen].flatten(0, 1)
+        return flat if counts is None else flat[counts]
+
+    return _Minibatch(
+        rollout.observations[:, chosen],
+        None if rollout.masks is None else of_these(rollout.masks),
+        of_these(rollout.actions),
+        Taught(*map(of_these, _taught(rollout))),
+        rollout.starts[:, chosen],
+        (memory[0][chosen], memory[1][chosen]),
+        counts,
+    )
+
+
+def _taught(rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return rollout.log_probs, rollout.values, rollout.advantages, rollout.returns
+
+
+def _say_again(task: Task, networks: ActorCritic, minibatch: _Minibatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities, entropies and values as the networks are now; steps that ignored their action are left out."""
+    if minibatch.memory is None:
+        features = networks.encode(minibatch.observations)
+    else:
+        encoded = networks.encode(minibatch.observations.flatten(0, 1)).unflatten(0, minibatch.starts.shape)
+        features = networks.recall(encoded, minibatch.memory, minibatch.starts).flatten(0, 1)
+        features = features if minibatch.counts is None else features[minibatch.counts]
+    outputs, values = networks.policy(features), networks.value(features).squeeze(-1)
+    log_probs, entropies = task.actions.judge(outputs, minibatch.actions, minibatch.masks, networks.log_std)
+    return log_probs, entropies, values
+
+
+def _explained(rollout: Rollout) -> float:
+    """Share of the returns' variance that the critic foresaw; 0 where they do not vary."""
+    returns, values = rollout.returns.double(), rollout.values.double()
+    variance = float(returns.var(correction=0))
+    return 1 - float((returns - values).var(correction=0)) / variance if variance > 0 else 0.0
+
+
+def _not_finite(tells: Told, config: PPOConfig, env_steps: int) -> str:
+    wrong = [f"{name} is {value}" for name, value in tells.parts(config).items() if not math.isfinite(value)]
+    return (
+        f"the update after {env_steps:,} env-steps: {', '.join(wrong) or 'the gradient is NaN or infinite'}. The "
+        "networks are as before that minibatch. Lower learning_rate, or scale rewards and observations."
+    )
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """So many threads of PyTorch, for as long as this lasts."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def seed_process(seed: int, run_directory: str | Path) -> None:
+    """Seeds the process's generators, if the run is a new one.
+
+    The training draws nothing from them, but they are part of every run's state, and two runs of one seed would differ
+    in them alone.
+    """
+    if not (Path(run_directory) / "run.json").exists():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
