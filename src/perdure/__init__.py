@@ -17,6 +17,7 @@ from perdure.errors import (
     NoRunError,
     NothingToLoadError,
     PerdureError,
+    PolicyMismatchError,
     RestoreError,
     UnknownObjectError,
     UnsupportedLeafError,
@@ -26,6 +27,7 @@ from perdure.errors import (
 )
 from perdure.runs.cadence import Every
 from perdure.runs.pins import pin, unpin
+from perdure.runs.policy_loading import Policy, load_policy
 from perdure.runs.retention import Keep
 from perdure.runs.run import Run
 
@@ -47,6 +49,8 @@ __all__ = [
     "NoRunError",
     "NothingToLoadError",
     "PerdureError",
+    "Policy",
+    "PolicyMismatchError",
     "RestoreError",
     "Run",
     "UnknownObjectError",
@@ -57,6 +61,7 @@ __all__ = [
     "check_contract",
     "contract_of",
     "load",
+    "load_policy",
     "pin",
     "read",
     "save",

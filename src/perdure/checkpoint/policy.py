@@ -9,6 +9,7 @@ from perdure.errors import CommitError, DamagedError, UsageError
 from perdure.format.manifest import Manifest
 from perdure.format.policy import FILE_NAME, PolicyManifest, decode_policy, encode_policy, policy_digest
 from perdure.format.state_digest import state_digest
+from perdure.store.local import LocalStore
 from perdure.store.store import Store
 from perdure.tree.snapshot import Snapshot
 
@@ -94,12 +95,11 @@ def is_policy(path: Path) -> bool:
     return (path / FILE_NAME).is_file()
 
 
-def refuse_policy(path: Path, store: Store, wanted: str) -> None:
+def refuse_policy(path: Path, wanted: str) -> None:
     """Refuses a policy where something else is wanted, and says what a resume would miss.
 
     Args:
         path: where; may be anything.
-        store: the store above it.
         wanted: what must stand there (`a checkpoint`).
 
     Raises:
@@ -108,7 +108,7 @@ def refuse_policy(path: Path, store: Store, wanted: str) -> None:
     if not is_policy(path):
         return
     try:
-        left_out = read_policy_manifest(store, path.name)[0].left_out
+        left_out = read_policy_manifest(LocalStore(path.parent, path.parent), path.name)[0].left_out
         missing = ", ".join(f"{name} ({adapter})" for name, adapter in sorted(left_out.items()))
         lacks = f" What a resume needs is missing in it: {missing}." if missing else ""
     except DamagedError as error:

@@ -105,6 +105,11 @@ class Committer:
         """Differences that were accepted so far."""
         return self._past.amended
 
+    @property
+    def contract(self) -> Mapping[str, Mapping[str, Any]]:
+        """What checkpoints of this opening bear."""
+        return self._past.contract
+
     def wait(self) -> None:
         """Waits for the commit in flight.
 

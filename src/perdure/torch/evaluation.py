@@ -4,10 +4,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import NormalizeObservation
 
+import torch
 from perdure import UsageError
 from perdure.gym import make_vec
 from perdure.torch.actions import Actions

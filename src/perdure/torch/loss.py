@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
-
 from perdure.torch.config import PPOConfig
+from torch import Tensor
 
 
 @dataclass(frozen=True)
