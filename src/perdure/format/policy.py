@@ -134,7 +134,7 @@ def _checked(document: dict[str, Json]) -> PolicyManifest:
     for name in ("environment", "left_out", "arithmetic"):
         check_texts(document[name], f"{FILE_NAME}: {name}")
     for name in ("wrappers", "amended"):
-        check_texts(dict(enumerate(document[name])), f"{FILE_NAME}: {name}")
+        check_texts({str(number): text for number, text in enumerate(document[name])}, f"{FILE_NAME}: {name}")
     components, files = decode_entries(document, FILE_NAME)
     contract = decode_contract(document["contract"], FILE_NAME)
     listed = {name: tuple(document[name]) for name in ("wrappers", "amended")}

@@ -1,9 +1,10 @@
-"""Helpers for users of Gymnasium: vector environments whose state can be saved, and streams of levels."""
+"""Helpers for users of Gymnasium: vector environments whose state can be saved, streams of levels, policies at play."""
 
 from perdure.gym.async_envs import AsyncVectorEnv
 from perdure.gym.level_pool import LevelPool
 from perdure.gym.make_vec import make_vec
+from perdure.gym.player import Player
 from perdure.gym.snapshot import Snapshot
 from perdure.gym.sync_envs import SyncVectorEnv
 
-__all__ = ["AsyncVectorEnv", "LevelPool", "Snapshot", "SyncVectorEnv", "make_vec"]
+__all__ = ["AsyncVectorEnv", "LevelPool", "Player", "Snapshot", "SyncVectorEnv", "make_vec"]

@@ -11,6 +11,7 @@ from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Captured, Counters, capture
 from perdure.checkpoint.policy import is_policy, open_policy
 from perdure.checkpoint.restore import Conditions, restore
+from perdure.contract.config import contract_of
 from perdure.contract.facts import formatted
 from perdure.contract.sections import SETTINGS
 from perdure.contract.text import same
@@ -91,11 +92,16 @@ class Policy:
         """By component: classes and functions in it, by path."""
         return {name: dict(part.facts) for name, part in self._opened.snapshot.components.items()}
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The run's other components -> what captured them: what a resume would need."""
+        return dict(self._opened.manifest.left_out)
+
     def load(self, *, env: Any = None, **targets: Any) -> dict[str, Any]:
         """Restores its components, all or none. See `perdure.load_policy`."""
         self._check_names(targets)
         fresh = capture(targets, self._resolver, Counters())
-        findings = [*self._settings(fresh), *(self.differences(env) if env is not None else ())]
+        findings = [*self._settings(fresh), *self._of_environment(env)]
         snapshot = self._opened.snapshot
         # Values adopt what they are given, and this policy may be asked again.
         parts = {name: replace(part, tree=owned(part.tree)) for name, part in snapshot.components.items()}
@@ -106,14 +112,28 @@ class Policy:
         except ContractError as error:
             raise PolicyMismatchError(str(self.path), error.findings) from error
 
-    def differences(self, env: Any) -> list[Finding]:
-        """How an environment differs from the one that it was trained in: spaces, id, arguments, levels.
+    def check(self, *, env: Any = None, contract: Mapping[str, Any] | None = None) -> None:
+        """Compares an environment with the one that the policy was trained in; a missing key is a difference.
 
         Args:
             env: one of Gymnasium's, with the wrappers that the run had; or a vector of such. It is not stepped.
+            contract: what the run declared in the sections `interface` and `env`, as `Run(contract=…)` took it.
+
+        Raises:
+            PolicyMismatchError: they differ; all differences at once.
         """
+        findings = self._of_environment(env)
+        declared = contract_of(None, own=contract or {})
+        for section in ("interface", "env"):
+            findings += _compared(section, self.contract.get(section, {}), declared.get(section, {}))
+        if findings:
+            raise PolicyMismatchError(str(self.path), findings)
+
+    def _of_environment(self, env: Any) -> list[Finding]:
+        if env is None:
+            return []
         captured = capture({"env": env}, self._resolver, Counters())
-        return compared("environment", self.environment, environment_of(captured.snapshot.components["env"]))
+        return _compared("environment", self.environment, environment_of(captured.snapshot.components["env"]))
 
     def _check_names(self, targets: Mapping[str, Any]) -> None:
         unknown, missing = sorted(targets.keys() - set(self.components)), sorted(set(self.components) - targets.keys())
@@ -162,7 +182,7 @@ def load_policy(
     return Policy(path, adapters=adapters).load(env=env, **targets)
 
 
-def compared(section: str, saved: Mapping[str, Any], found: Mapping[str, Any]) -> list[Finding]:
+def _compared(section: str, saved: Mapping[str, Any], found: Mapping[str, Any]) -> list[Finding]:
     """Every difference; a key that one side lacks is one."""
     return [
         Finding(
