@@ -67,7 +67,7 @@ REASONS: dict[str, str] = {
 }
 
 _PHYSICS = frozenset({"brax", "mujoco", "mujoco_playground"})
-_TRAINING = frozenset({"gymnax", "gymnasium", "torch", "stable_baselines3"})
+_TRAINING = frozenset({"ale_py", "gymnax", "gymnasium", "torch", "stable_baselines3"})
 FRAMEWORKS = _PHYSICS | _TRAINING | {"jax", "jaxlib", "flax", "optax", "orbax", "tensorstore"}
 FRAMEWORK_LAYERS = frozenset({"adapters", "interop", "gym", "nnx", "torch", "sb3"})
 
@@ -77,6 +77,8 @@ ADAPTER_FILES: dict[str, frozenset[str]] = {
     "nnx_*": frozenset({"jax", "jaxlib", "flax", "optax"}),
     "torch_*": frozenset({"torch"}),
     "gymnasium_*": frozenset({"gymnasium"}),
+    "mujoco_*": frozenset({"gymnasium", "mujoco"}),
+    "ale_*": frozenset({"ale_py"}),
     "sb3_*": frozenset({"stable_baselines3"}),
 }
 

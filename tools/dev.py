@@ -26,7 +26,7 @@ Each verb first makes .venv from requirements.lock, or reuses it.
   test        every test but those marked `slow`
   test fast   neither `slow` nor `full`
   test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) to .venv, and makes
-              .cache/other-jax from requirements-other-jax.lock
+              .cache/other-jax from requirements-other-jax.lock, and .cache/gymnasium-0.29 and -1.4 from theirs
   lint        ruff check, ruff format --check, pyright
   bench       one benchmark of benchmarks/, or all
 """
@@ -38,6 +38,7 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".perdure-stamp"
 ENVS_STAMP = VENV / ".perdure-envs-stamp"
 OTHER_JAX = CACHE / "other-jax"
+GYMNASIUMS = ("gymnasium-0.29", "gymnasium-1.4")
 BENCHMARKS = ROOT / "benchmarks"
 INCOMPLETE = "incomplete"
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
@@ -80,7 +81,8 @@ def test(options: Sequence[str]) -> int:
     """
     tier = options[0] if options and options[0] in MARKS else ""
     rest = options[1:] if tier else options
-    if tier == "slow" and not all(prepared("the slow tests", part) for part in (prepare_envs, prepare_other_jax)):
+    parts = (prepare_envs, prepare_other_jax, prepare_gymnasiums)
+    if tier == "slow" and not all(prepared("the slow tests", part) for part in parts):
         return 1
     marks = ("-m", MARKS[tier]) if MARKS[tier] else ()
     return hand_over("-m", "pytest", "-n", "2", "--dist", "loadfile", *marks, *rest)
@@ -168,20 +170,31 @@ def prepare_envs() -> None:
 
 
 def prepare_other_jax() -> None:
-    """Make `.cache/other-jax`, where slow tests load and resume under another JAX; from nothing if its lock changed.
+    """Make `.cache/other-jax`, where slow tests load and resume under another JAX; see `make`."""
+    make(OTHER_JAX)
+
+
+def prepare_gymnasiums() -> None:
+    """Make `.cache/gymnasium-…`, where slow tests resume under other versions of Gymnasium; see `make`."""
+    for name in GYMNASIUMS:
+        make(CACHE / name)
+
+
+def make(place: Path) -> None:
+    """Make an environment of its own from the lock file that bears its name; from nothing if that changed.
 
     Raises:
         subprocess.CalledProcessError: venv or pip failed; their output has been shown.
     """
-    name, own_stamp = "requirements-other-jax.lock", OTHER_JAX / ".perdure-stamp"
+    name, own_stamp = f"requirements-{place.name}.lock", place / ".perdure-stamp"
     wanted = fingerprint(name)
     with (CACHE / "dev.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if stamp(own_stamp) == wanted:
             return
-        note(f"making .cache/other-jax from {name}")
-        python = str(OTHER_JAX / "bin" / "python")
-        run(lock, sys.executable, "-m", "venv", "--clear", str(OTHER_JAX))
+        note(f"making .cache/{place.name} from {name}")
+        python = str(place / "bin" / "python")
+        run(lock, sys.executable, "-m", "venv", "--clear", str(place))
         run(lock, python, *PIP[1:], "-r", str(ROOT / name))
         write_stamp(own_stamp, wanted)
 

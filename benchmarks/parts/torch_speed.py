@@ -15,8 +15,8 @@ Trainings take turns in one process; the first update of each is not counted. En
 affair: Stable-Baselines3's are its `DummyVecEnv` with `Monitor`, perdure's are Gymnasium's `SyncVectorEnv`."""
 
 LIMIT = (
-    "both spend most of an update in the same kernels of PyTorch (products of 64 × 64 matrices, tanh) and its dispatch; "
-    "only collecting is several times as fast."
+    "both spend most of an update in the same kernels of PyTorch (products of 64 × 64 matrices, tanh) and its "
+    "dispatch; only collecting is several times as fast."
 )
 
 

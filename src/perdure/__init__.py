@@ -25,6 +25,7 @@ from perdure.errors import (
     UsageError,
     WorkerDiedError,
 )
+from perdure.runs.boundary_reset import BoundaryReset
 from perdure.runs.cadence import Every
 from perdure.runs.pins import pin, unpin
 from perdure.runs.policy_loading import Policy, load_policy
@@ -33,6 +34,7 @@ from perdure.runs.run import Run
 
 __all__ = [
     "AllDamagedError",
+    "BoundaryReset",
     "CaptureError",
     "Checkpoint",
     "CommitError",

@@ -191,7 +191,7 @@ def test_one_s_own_command_needs_no_ownership(perdure_cli, run_path: Path, execu
 @pytest.mark.parametrize(
     ("launch", "message"),
     [
-        ({"kind": "trainer", "name": "sac", "config": {}}, "launched by the trainer 'sac'; this perdure has: ppo."),
+        ({"kind": "trainer", "name": "sac", "config": {}}, "trainer 'sac'; this perdure has: ppo, torch-ppo."),
         ({"kind": "wish"}, "its record does not tell how it was launched. Give the command yourself: perdure resume"),
         ({"kind": "script", "argv": ["x"], "cwd": "/nowhere/at/all"}, "/nowhere/at/all: the folder in which the run"),
         ({"kind": "script", "argv": ["no-such-program"], "cwd": "/"}, "no-such-program: cannot be executed"),

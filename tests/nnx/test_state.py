@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from perdure.nnx import Dense, PPOConfig, Sequential, new_training_state
+from perdure.nnx import Dense, Sequential, new_training_state
 from perdure.nnx.envs import MoveToCenter
-from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.state import join_state, live_variables, split_state
 
 
-def with_a_shared_kernel(toys) -> StatefulModule:
+def with_a_shared_kernel(toys) -> Sequential:
     networks = toys.small_networks(MoveToCenter())
     first = Dense(2, 2, nnx.Rngs(1))
     second = Dense(2, 2, nnx.Rngs(2))
@@ -20,7 +19,8 @@ def with_a_shared_kernel(toys) -> StatefulModule:
 
 def test_arrays_reach_the_variables_that_they_came_from(toys):
     """Each variable gets the array of its own path; a shared one stays shared."""
-    state = new_training_state(MoveToCenter(), with_a_shared_kernel(toys), PPOConfig().n_envs, 0)
+    networks = with_a_shared_kernel(toys)
+    state = new_training_state(MoveToCenter(), networks, 2, 0)
     _, arrays = split_state(state)
     changed = jax.tree.map(
         lambda leaf: leaf + 1 if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf,
@@ -35,7 +35,10 @@ def test_arrays_reach_the_variables_that_they_came_from(toys):
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert one is other
-    assert state.networks.layers[1].kernel is state.networks.layers[0].kernel
+    first, second = networks.layers[:2]
+    assert isinstance(first, Dense)
+    assert isinstance(second, Dense)
+    assert second.kernel is first.kernel
     assert [id(variable) for variable in live_variables(state)] == [id(variable) for variable in variables]
 
 

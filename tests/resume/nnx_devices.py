@@ -166,9 +166,12 @@ def check_gradient() -> None:
 def check_compilations() -> None:
     """An iteration is compiled once, although the second one gets arrays that the first one placed."""
     compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, _, **facts: compiled.append(facts.get("fun_name")) if "backend_compile" in event else None
-    )
+
+    def note(event: str, duration_secs: float, **facts: Any) -> None:
+        if "backend_compile" in event:
+            compiled.append(facts.get("fun_name"))
+
+    jax.monitoring.register_event_duration_secs_listener(note)
     train_ppo(ENV, networks(0), config())
     assert compiled.count("jit(_iterate)") == 1, compiled
 

@@ -297,7 +297,6 @@ def test_every_value_of_a_configuration_counts(tmp_path: Path, config: Any, chan
         ({"free": "wandb_*"}, r"free='wandb_\*': a list of patterns"),
         ({"config": {"total": 5}, "horizon": "total", "free": ["total"]}, "cannot be free"),
         ({"every": 1}, "an Every"),
-        ({"every": None}, "an Every"),
         ({"keep": 1}, "a Keep"),
         ({"horizon": True}, "a total of environment steps is an int"),
         ({"horizon": -1}, "a total of environment steps is an int"),

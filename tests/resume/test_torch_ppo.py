@@ -66,9 +66,7 @@ def test_every_case_of_the_script_is_tried(torch_ppo: ModuleType) -> None:
     assert torch_ppo.UPDATES == UPDATES
 
 
-@pytest.mark.parametrize(
-    "case", [case if case == "lstm" else pytest.param(case, marks=pytest.mark.full) for case in CASES]
-)
+@pytest.mark.parametrize("case", quick_only("lstm", CASES))
 def test_a_run_resumed_from_any_boundary_equals_the_run_never_stopped(
     case: str, straight: Any, tmp_path: Path, comparing: ModuleType, torch_ppo: ModuleType
 ) -> None:
@@ -133,9 +131,7 @@ def test_every_reset_of_the_script_is_tried(torch_ppo: ModuleType) -> None:
     assert TWINS.keys() == torch_ppo.RESETS.keys()
 
 
-@pytest.mark.parametrize(
-    "what", [what if what == "memory" else pytest.param(what, marks=pytest.mark.full) for what in TWINS]
-)
+@pytest.mark.parametrize("what", quick_only("memory", TWINS))
 def test_twin_a_part_that_is_reset_after_the_restore_is_found(
     what: str, straight: Any, tmp_path: Path, comparing: ModuleType, torch_ppo: ModuleType
 ) -> None:

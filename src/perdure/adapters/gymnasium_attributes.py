@@ -1,8 +1,10 @@
 """Gymnasium's objects by their attributes: what is state, what was chosen when they were built, what cannot be seen."""
 
 import functools
+import importlib.metadata
 import inspect
 import marshal
+import sys
 import types
 from collections import deque
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from perdure.adapters.containers import Children
+from perdure.adapters.gymnasium_versions import STATISTICS_OF_SINGLE, STATISTICS_OF_VECTORS, WRAPPERS
 from perdure.adapters.walk import Walk
 from perdure.contract.facts import LONGEST_TEXT, facts_of
 from perdure.contract.naming import name_of
@@ -30,17 +33,17 @@ CHOSEN = frozenset(
 RENDERING = frozenset({"render_mode"})
 """Attributes that no step looks at, so that a resume may choose another."""
 
-WALL_CLOCK = frozenset({"episode_start_time", "episode_start_times", "time_queue"})
+WALL_CLOCK = frozenset({"episode_start_time", "episode_start_times", "t0", "time_queue"})
 """What RecordEpisodeStatistics knows of real time, which is no state: it starts anew with a restore."""
 
 AUTORESET = "autoreset_mode"
 """What a vector environment does where an episode ends. Chosen, and told by a fact."""
 
-TABLES = frozenset({"P"})
-"""Transition tables of the toy texts. They are large and follow from the arguments, so a fact tells their digest."""
+TABLES = frozenset({"P", "initial_state_distrib"})
+"""Tables of the toy texts. They are large and follow from the arguments, so a fact tells their digest."""
 
 _SEES_NOTHING_MORE = (*PLAIN_TYPES, np.ndarray, np.generic, np.dtype, np.ufunc, type, types.ModuleType, Enum, frozenset)
-_AROUND_OTHERS = (gymnasium.Wrapper, gymnasium.vector.VectorWrapper, gymnasium.vector.SyncVectorEnv)
+_AROUND_OTHERS = (*WRAPPERS, gymnasium.vector.SyncVectorEnv)
 _GYMNASIUM = (gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.Space, EnvSpec)
 
 
@@ -50,12 +53,12 @@ def state_of(obj: Any) -> Children:
     Spaces may be attributes of the class.
     """
     skipped = CHOSEN | RENDERING
-    if isinstance(obj, gymnasium.wrappers.RecordEpisodeStatistics | gymnasium.wrappers.vector.RecordEpisodeStatistics):
+    if isinstance(obj, (*STATISTICS_OF_SINGLE, *STATISTICS_OF_VECTORS)):
         skipped |= WALL_CLOCK
     if has_table(obj):
         skipped |= TABLES
     if isinstance(obj, gymnasium.vector.VectorEnv):
-        skipped |= {AUTORESET}
+        skipped |= {AUTORESET, "_actions"}  # the actions of a step that is done: an iterator, in 0.29
     spaces = {name: getattr(type(obj), name) for name in _spaces_of(type(obj))}
     return {name: value for name, value in sorted({**spaces, **vars(obj)}.items()) if name not in skipped}
 
@@ -74,9 +77,10 @@ def has_table(obj: Any) -> bool:
 def note_choices(obj: Any, walk: Walk) -> None:
     """Notes as facts how the object was built: the arguments of a wrapper, the id and the arguments of an environment.
 
-    One fact of the component is Gymnasium's version, for the dynamics are part of it.
+    Facts of the component are the versions of Gymnasium and of the packages that define the dynamics.
     """
-    walk.facts[(walk.path[0], "gymnasium")] = gymnasium.__version__
+    for package, version in _versions(type(obj)):
+        walk.facts[(walk.path[0], package)] = version
     _note_arguments(getattr(obj, "_saved_kwargs", {}), walk, "arguments")
     if not isinstance(obj, _AROUND_OTHERS) and obj.spec is not None:
         walk.fact(obj.spec.id, "spec")
@@ -87,6 +91,30 @@ def note_choices(obj: Any, walk: Walk) -> None:
     for name in TABLES & vars(obj).keys() if has_table(obj) else ():
         # Only digested, never read back. The text of a table would take fifty times as long, at every boundary.
         walk.fact(f"table {digest_of(marshal.dumps(vars(obj)[name], 2))}", name)
+
+
+_ENGINES = {"gymnasium.envs.mujoco": "mujoco", "gymnasium.envs.box2d": "Box2D"}
+"""Packages that do the work for modules of Gymnasium."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _versions(kind: type) -> tuple[tuple[str, str], ...]:
+    """The packages of the class and of those it inherits from, and of their engines, as far as they have versions."""
+    modules = [cls.__module__ for cls in kind.__mro__]
+    engines = {engine for start, engine in _ENGINES.items() for name in modules if name.startswith(start)}
+    packages = {name.split(".")[0] for name in modules} | engines | {"gymnasium"}
+    known = {name: _version_of(name) for name in sorted(packages - {"builtins", "typing", "abc"})}
+    return tuple((name, version) for name, version in known.items() if version is not None)
+
+
+def _version_of(package: str) -> str | None:
+    version = getattr(sys.modules.get(package), "__version__", None)
+    if isinstance(version, str):
+        return version
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # a script, or a package that is not installed
+        return None
 
 
 def note_space(space: gymnasium.Space[Any], walk: Walk) -> None:
@@ -118,11 +146,21 @@ def refuse_hidden_state(obj: Any, attributes: Children, walk: Walk) -> None:
             f"{place}: {type(obj).__qualname__} keeps {', '.join(slots)} in __slots__, where perdure does not look. "
             "Remove __slots__, or give the class state_dict() and load_state_dict()."
         )
+    refuse_hidden_functions(obj, attributes, walk)
+
+
+def refuse_hidden_functions(obj: Any, attributes: Children, walk: Walk) -> None:
+    """Refuses functions among the attributes that bind objects, and methods of objects not written in Python.
+
+    Raises:
+        CaptureError: there is one.
+    """
     for name, value in attributes.items():
         for hidden in _hidden(value):
             raise CaptureError(
-                f"{place}/{name}: {hidden}, whose state a checkpoint would miss. Keep it as an attribute of the "
-                f"{type(obj).__qualname__} itself, or give the class state_dict() and load_state_dict()."
+                f"{format_path(walk.path)}/{name}: {hidden}, whose state a checkpoint would miss. Keep it as an "
+                f"attribute of the {type(obj).__qualname__} itself, or give the class state_dict() and "
+                "load_state_dict()."
             )
 
 

@@ -1,8 +1,8 @@
 """Gymnasium environments of this process, their wrappers, vector environments and spaces, restored in place.
 
 An environment is what its attributes hold. They are restored into one that was built the same way, whatever it did
-since: it need not have been reset. What is no plain data and has no adapter (an engine written in C, a surface to
-render on) is refused when it is captured, never left out.
+since: it need not have been reset. Plain Python objects count by what they hold. What is none and has no adapter (an
+engine written in C) is refused when it is captured, never left out.
 """
 
 import time
@@ -14,7 +14,9 @@ import numpy as np
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
 from perdure.adapters.gymnasium_attributes import note_choices, note_space, refuse_hidden_state, state_of
+from perdure.adapters.gymnasium_display import is_display
 from perdure.adapters.gymnasium_slots import check_slot, restore_slot
+from perdure.adapters.gymnasium_versions import STATISTICS_OF_SINGLE, STATISTICS_OF_VECTORS, WRAPPERS
 from perdure.adapters.state_methods import GetState, SpeaksForItself, StateDict
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
@@ -32,6 +34,7 @@ class ByAttributes(Container):
 
     kind: Kind = "live"
     has_identity = True
+    takes_objects = True
 
     def attributes(self, obj: Any) -> Children:
         """What is captured, by name, sorted."""
@@ -51,7 +54,7 @@ class ByAttributes(Container):
         for name in sorted((attributes.keys() | tree.keys()) - {CLASS}):
             if name in tree:
                 findings += check_slot(attributes.get(name), tree[name], name, walk)
-            else:
+            elif not is_display(attributes[name]):
                 advice = "Build it as the run did, and hand it in before it has been used."
                 findings.append(walk.finding("no such attribute", type(attributes[name]).__name__, advice, name))
         return findings
@@ -64,7 +67,7 @@ class ByAttributes(Container):
                 restored = restore_slot(attributes.get(name), tree[name], name, walk)
                 if name not in attributes or restored is not attributes[name]:
                     vars(obj)[name] = restored
-            else:  # only when what was before is put back
+            elif not is_display(attributes[name]):  # only when what was before is put back
                 del vars(obj)[name]
         return obj
 
@@ -132,7 +135,7 @@ class Env(ByAttributes):
         own = _own_methods(obj)
         if own is None:
             super().restore(obj, tree, walk)
-            _restart_clock(obj)
+            restart_clock(obj)
             return obj
         if _is_wrapper(obj):
             walk.restore(obj.env, tree["env"], "env")
@@ -152,7 +155,7 @@ def _without(tree: dict[str, Tree], *names: str) -> dict[str, Tree]:
 
 
 def _is_wrapper(obj: Any) -> bool:
-    return isinstance(obj, gymnasium.Wrapper | gymnasium.vector.VectorWrapper)
+    return isinstance(obj, WRAPPERS)
 
 
 def _own_methods(obj: Any) -> SpeaksForItself | None:
@@ -181,16 +184,19 @@ def _refuse_processes(obj: Any, walk: Walk) -> None:
 
 
 _MEANING = (
-    "Part of this environment's state would be missing from every checkpoint, and no resume could be exact: engines "
-    "such as MuJoCo, Box2D and ALE, and surfaces of pygame after rendering, are not captured yet."
+    "Part of this environment's state would be missing from every checkpoint, and no resume could be exact. Where the "
+    "same seed and the same actions always lead to the same state, wrap the environment in perdure.gym.Recorded(env)."
 )
 
 
-def _restart_clock(obj: Any) -> None:
+def restart_clock(obj: Any) -> None:
+    """Lets what a wrapper knows of real time begin anew."""
     now = time.perf_counter()
-    if isinstance(obj, gymnasium.wrappers.RecordEpisodeStatistics):
-        obj.episode_start_time = now
-        obj.time_queue.clear()
-    elif isinstance(obj, gymnasium.wrappers.vector.RecordEpisodeStatistics):
+    if not isinstance(obj, (*STATISTICS_OF_SINGLE, *STATISTICS_OF_VECTORS)):
+        return
+    if isinstance(obj, STATISTICS_OF_VECTORS) or "episode_start_times" in vars(obj):  # in 0.29 for both
         obj.episode_start_times = np.full(obj.num_envs, now)
+    else:
+        obj.episode_start_time = now
+    if "time_queue" in vars(obj):
         obj.time_queue.clear()

@@ -8,7 +8,7 @@ from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
-from perdure.tree.leaves import Array, Tree
+from perdure.tree.leaves import Alias, Array, Tree
 
 
 class Generator(ExactAdapter):
@@ -32,6 +32,9 @@ class Generator(ExactAdapter):
         """Restores the bit generator in place."""
         walk.restore(obj.bit_generator, tree["bit_generator"], "bit_generator")
         return obj
+
+
+_BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
 
 class BitGenerator(ExactAdapter):
@@ -131,3 +134,18 @@ def _from_numpy(state: Any) -> Tree:
     if isinstance(state, np.ndarray):
         return Array(state.copy())
     return state.item() if isinstance(state, np.generic) else state
+
+
+def new_generator(saved: Tree) -> np.random.Generator:
+    """A Generator of the saved kind, in whatever state."""
+    return np.random.Generator(getattr(np.random, bit_generator_of(saved) or "PCG64")())
+
+
+def bit_generator_of(saved: Tree) -> str | None:
+    """The kind of bit generator of a saved Generator; None if something else was saved."""
+    if isinstance(saved, Alias | Array) or not isinstance(saved, dict):
+        return None
+    inner = saved.get("bit_generator")
+    state = inner.get("state") if isinstance(inner, dict) and inner.keys() == {"state", "seed_sequence"} else None
+    kind = state.get("bit_generator") if isinstance(state, dict) else None
+    return kind if kind in _BIT_GENERATORS else None

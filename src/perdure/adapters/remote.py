@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from perdure import errors
+from perdure.adapters.resettable import Resettable
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError, Finding
@@ -18,6 +19,8 @@ from perdure.tree.leaves import Array, Tree, children, memory_axes
 from perdure.tree.paths import Path, Step
 
 Verb = Literal["capture", "check", "restore"]
+View = Literal["whole", "resettable"]
+"""All of an object's state, or that of environments which are reset at each checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Request:
     """For `check` and `restore`: its saved state."""
     made: Mapping[Path, str] = field(default_factory=dict)
     """For `check` and `restore`: the ids of the adapters that made it."""
+    view: View = "whole"
+    """How much of the object counts."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +57,17 @@ class Reply:
     """The name of an exception, and its text, if it failed."""
 
 
-def request(verb: Verb, walk: Walk, tree: Tree, *below: Step) -> Request:
+def request(verb: Verb, walk: Walk, tree: Tree, *below: Step, view: View = "whole") -> Request:
     """A request for the object that stands at the steps `below` of the walk's place."""
     path = (*walk.path, *below)
-    return Request(verb, path, _packed(tree), {} if verb == "capture" else walk.saved_made(*below))
+    return Request(verb, path, _packed(tree), {} if verb == "capture" else walk.saved_made(*below), view)
 
 
 def answer(obj: Any, asked: Request, resolver: Resolver) -> Reply:
     """Does what was asked with the object, which lives in this process. Errors are part of the reply."""
     walk = Walk(resolver, asked.made, asked.path[:-1])
     try:
-        return _DO[asked.verb](obj, asked, walk)
+        return _DO[asked.verb](obj if asked.view == "whole" else Resettable(obj), asked, walk)
     except Exception as error:  # noqa: BLE001 - whoever asked raises it
         return Reply(problem=(type(error).__name__, str(error)))
 

@@ -73,6 +73,16 @@ INHERITED = MappingProxyType(
         "torch.distributions.distribution.Distribution": "torch_attributes:Distribution",
         "perdure.adapters.torch_modules.Part": "torch_modules:PartAdapter",
         "perdure.adapters.torch_schedulers.Callable": "torch_schedulers:CallableAdapter",
+        "gymnasium.envs.mujoco.mujoco_env.MujocoEnv": "mujoco_models:MujocoEnv",
+        "perdure.gym.recorded.Recorded": "gymnasium_recorded:RecordedEnv",
+        "perdure.adapters.mujoco_models.Compiled": "mujoco_models:CompiledModel",
+        "mujoco._structs.MjModel": "mujoco_models:MjModel",
+        "mujoco._structs.MjData": "mujoco_data:MjData",
+        "ale_py._ale_py.ALEInterface": "ale_interface:Ale",
+        "pygame.surface.Surface": "gymnasium_display:Display",
+        "pygame.time.Clock": "gymnasium_display:Display",
+        "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer": "gymnasium_display:Display",
+        "gymnasium.wrappers.normalize.RunningMeanStd": "gymnasium_envs:RunningStatistics",  # 0.29
         "stable_baselines3.common.monitor.Monitor": "sb3_envs:Monitor",
         "stable_baselines3.common.running_mean_std.RunningMeanStd": "sb3_envs:Statistics",
         "stable_baselines3.common.vec_env.base_vec_env.VecEnv": "sb3_envs:VecEnv",
@@ -81,6 +91,7 @@ INHERITED = MappingProxyType(
         "perdure.gym.level_pool.LevelPool": "level_pools:LevelPool",
         "perdure.gym.sync_envs.SyncVectorEnv": "gymnasium_vectors:InThisProcess",
         "perdure.gym.async_envs.AsyncVectorEnv": "gymnasium_vectors:InOtherProcesses",
+        "perdure.adapters.resettable.Resettable": "gymnasium_resets:Resettable",
         "perdure.adapters.process_rng.ProcessRng": "process_rng:ProcessRngAdapter",
     }
 )
@@ -100,6 +111,7 @@ WITHOUT_TARGET = MappingProxyType(
     {
         "deque": "containers:rebuild_deque",
         "ordered-dict": "containers:rebuild_ordered_dict",
+        "display": "gymnasium_display:rebuild",
         "jax-array": "jax_arrays:rebuild_array",
         "jax-key": "jax_arrays:rebuild_key",
         "torch-tensor": "torch_tensors:rebuild",
@@ -114,13 +126,21 @@ class Resolver:
     def __init__(self, extra: Sequence[tuple[type, Adapter]] = ()) -> None:
         self._extra = tuple(extra)
 
-    def resolve(self, obj: Any, path: Path) -> Adapter:
+    def resolve(self, obj: Any, path: Path, *, takes_objects: bool = False) -> Adapter:
         """The adapter for `obj`.
+
+        Args:
+            obj: any object.
+            path: where it stands, for the message.
+            takes_objects: inside an environment, where plain Python objects count by what they hold.
 
         Raises:
             UnknownObjectError: nothing knows it; the message names `path` and the ways out.
         """
-        adapter = self._of_user(type(obj)) or _from_table(type(obj)) or _by_protocol(obj)
+        adapter = self._of_user(type(obj)) or (_held(obj) if takes_objects else None)
+        adapter = adapter or _from_table(type(obj)) or _by_protocol(obj)
+        if adapter is None and takes_objects:
+            adapter = _load("gymnasium_objects:PlainObject") if _is_plain_object(type(obj)) else None
         if adapter is None or (adapter.kind == "fact" and len(path) == 1):
             raise UnknownObjectError(_unknown(obj, path))
         variant = getattr(adapter, "variant", None)  # an adapter may look at the very object
@@ -158,7 +178,7 @@ def _from_table(kind: type) -> Adapter | None:
 
 
 def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}"  # some of SWIG's have no module
 
 
 def _by_protocol(obj: Any) -> Adapter | None:
@@ -201,6 +221,28 @@ def _is_fact(obj: Any) -> bool:
     return (
         package in _WRAPPING_PACKAGES and callable(obj) and hasattr(obj, "__wrapped__") and hasattr(obj, "__qualname__")
     )
+
+
+HELD = MappingProxyType({set: "Set", frozenset: "FrozenSet"})
+
+
+def _held(obj: Any) -> Adapter | None:
+    """Inside an environment: what comes back from its saved tree alone, for the twin may hold nothing there yet."""
+    if type(obj) in HELD:
+        return _load(f"gymnasium_objects:{HELD[type(obj)]}")
+    if type(obj) is dict and not all(type(key) in (str, int) for key in obj):
+        return _load("gymnasium_objects:Pairs")
+    if isinstance(obj, enum.Enum):
+        return _load("gymnasium_objects:Member")
+    if isinstance(obj, tuple) and hasattr(obj, "_fields"):
+        return _load("gymnasium_objects:HeldNamedTuple")
+    if dataclasses.is_dataclass(obj) and _from_table(type(obj)) is None and _is_plain_object(type(obj)):
+        return _load("gymnasium_objects:PlainObject")
+    return None
+
+
+def _is_plain_object(kind: type) -> bool:
+    return load_function("gymnasium_classes:is_plain")(kind)
 
 
 def _is_jax_node(obj: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
-from perdure.adapters.gymnasium_slots import check_slot, restore_slot
+from perdure.adapters.torch_slots import check_slot, restore_slot
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
 from perdure.errors import Finding

@@ -45,6 +45,8 @@ class Walk:
         self._open: set[int] = set()
         self._live_depth = 0
         self._notes_settings = False
+        self._takes_objects = False
+        self._claimed: dict[int, Object] = {}
         self._speakers: list[tuple[Path, Object]] = []
         self.facts: dict[Path, str] = {}
         """Functions, classes and dtypes met by `capture`, by path."""
@@ -70,6 +72,33 @@ class Walk:
     def inside_live(self) -> bool:
         """Whether the object at hand is part of a live object, so that it is restored in place."""
         return self._live_depth > 0
+
+    @property
+    def made_here(self) -> str | None:
+        """For `check` and `restore`: the id of the adapter that made the saved tree at this place; None for plain."""
+        return self._made.get(self.path)
+
+    def at(self, step: Step, do: Callable[[], Any]) -> Any:
+        """What `do` gives when it is called one `step` further in."""
+        return self._at(step, do)
+
+    def know(self, obj: Object) -> None:
+        """Notes that the saved object of this place is `obj` now, for places that share it."""
+        self._by_path[self.path] = obj
+
+    def claim(self, obj: Object) -> bool:
+        """Whether `obj` may take the state of this place: it has taken none so far, which changes with this call."""
+        is_free = id(obj) not in self._claimed
+        self._claimed[id(obj)] = obj
+        return is_free
+
+    def adapter_of(self, obj: Object) -> Adapter:
+        """The adapter of an object that stands somewhere below the object at hand."""
+        return self._resolver.resolve(obj, (*self.path, 0), takes_objects=self._takes_objects)
+
+    def made_at(self, step: Step) -> str | None:
+        """The same one `step` further in."""
+        return self._made.get((*self.path, step))
 
     def capture(self, obj: Object, step: Step) -> Tree:
         """The tree of `obj`, which stands at `step` below the object at hand.
@@ -188,8 +217,11 @@ class Walk:
         finally:
             self._path.pop()
 
+    def _resolve(self, obj: Object) -> Adapter:
+        return self._resolver.resolve(obj, self.path, takes_objects=self._takes_objects)
+
     def _capture(self, obj: Object) -> Tree:
-        adapter = self._resolver.resolve(obj, self.path)
+        adapter = self._resolve(obj)
         if adapter.has_identity:
             if id(obj) in self._places:
                 return self._alias(obj, adapter)
@@ -204,7 +236,7 @@ class Walk:
 
     def _alias(self, obj: Object, adapter: Adapter) -> Alias:
         first, _ = self._places[id(obj)]
-        if id(obj) in self._open and adapter.kind != "live":
+        if id(obj) in self._open and adapter.kind != "live" and not self._takes_objects:
             raise CaptureError(f"{format_path(self.path)}: a {type(obj).__name__} that contains itself.")
         self._note(obj, adapter)
         if self._notes_settings and adapter.kind != "live":
@@ -226,9 +258,8 @@ class Walk:
         if adapter.id not in PLAIN_ADAPTERS:
             self.made[self.path] = adapter.id
         fidelity, reason = adapter.fidelity(obj)
-        if fidelity == CLASSES[0]:  # the usual case, met hundreds of times a save
-            return
-        self.weaken(fidelity, f"{format_path(self.path)}: {reason}")
+        if fidelity != CLASSES[0]:  # the unusual case: this runs hundreds of times a save
+            self.weaken(fidelity, f"{format_path(self.path)}: {reason}")
 
     def weaken(self, fidelity: str, reason: str) -> None:
         """Notes a class that the component at hand cannot be better than, and why."""
@@ -237,7 +268,8 @@ class Walk:
             self.weakest[self._path[0]] = (fidelity, reason)
 
     def _within(self, obj: Object, adapter: Adapter, do: Callable[[], Any]) -> Any:
-        notes_settings = self._notes_settings
+        notes_settings, takes_objects = self._notes_settings, self._takes_objects
+        self._takes_objects |= getattr(adapter, "takes_objects", False)
         if adapter.kind == "live":
             self._live_depth += 1
             self._notes_settings = getattr(adapter, "holds_settings", False)
@@ -247,10 +279,10 @@ class Walk:
         finally:
             self._open.discard(id(obj))
             self._live_depth -= adapter.kind == "live"
-            self._notes_settings = notes_settings
+            self._notes_settings, self._takes_objects = notes_settings, takes_objects
 
     def _check(self, obj: Object, tree: Tree) -> list[Finding]:
-        adapter = self._resolver.resolve(obj, self.path)
+        adapter = self._resolve(obj)
         if adapter.kind == "live":
             sharing = self._check_sharing(obj, tree)
             if sharing or isinstance(tree, Alias):
@@ -288,7 +320,7 @@ class Walk:
     def _restore(self, obj: Object, tree: Tree) -> Object:
         if isinstance(tree, Alias):
             return self._shared(tree.path)
-        adapter = self._resolver.resolve(obj, self.path)
+        adapter = self._resolve(obj)
         if adapter.kind == "live":
             self._by_path[self.path] = obj
         if adapter.is_rng:

@@ -10,7 +10,8 @@ import numpy as np
 
 from perdure import File, UsageError
 
-Level = str | int | os.PathLike[str]
+Level = Any
+"""A path (`str`, `os.PathLike`) or an id (`str`, `int`)."""
 
 
 class LevelPool:
@@ -90,11 +91,12 @@ class LevelPool:
     def next(self) -> Level:
         """The next level, as it was given."""
         if self.mode == "random":
-            self._at = int(self._rng.integers(len(self.levels)))
+            at = int(self._rng.integers(len(self.levels)))
         else:
-            self._at = (self._first + self._drawn) % len(self.levels)
+            at = (self._first + self._drawn) % len(self.levels)
+        self._at = at
         self._drawn += 1
-        return self.levels[self._at]
+        return self.levels[at]
 
     def for_env(self, index: int) -> "LevelPool":
         """A stream of its own for one of several environments.

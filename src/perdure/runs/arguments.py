@@ -140,13 +140,22 @@ def horizon_steps(horizon: str | int | None, contract: Mapping[str, Mapping[str,
     return int(steps)
 
 
-def check_kinds(every: Any, keep: Any) -> None:
-    """Refuses bare numbers for the two arguments that are easily given as such.
+def check_every(every: Any) -> Every:
+    """Refuses a bare number.
 
     Raises:
-        UsageError: `every` is no `Every`, or `keep` no `Keep`.
+        UsageError: it is no `Every`.
     """
     if not isinstance(every, Every):
         raise UsageError(f"every={every!r}: an Every, such as Every(updates=10).")
+    return every
+
+
+def check_keep(keep: Any) -> None:
+    """Refuses a bare number.
+
+    Raises:
+        UsageError: it is no `Keep`.
+    """
     if keep is not None and not isinstance(keep, Keep | KeepAny):
         raise UsageError(f"keep={keep!r}: a Keep, such as Keep(last=2), or None for all.")

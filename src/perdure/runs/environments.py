@@ -8,7 +8,10 @@ from perdure.tree.leaves import Tree
 from perdure.tree.paths import format_path
 from perdure.tree.snapshot import Component
 
-ADAPTERS = frozenset({"gymnasium-env", "perdure-gym-vector", "sb3-vec-env", "sb3-monitor"})
+ADAPTERS = frozenset(
+    {"gymnasium-env", "mujoco-env", "gymnasium-recorded", "gymnasium-resettable"}
+    | {"perdure-gym-vector", "sb3-vec-env", "sb3-subproc-vec-env", "sb3-monitor"}
+)
 """Adapters of environments, single ones and vectors."""
 
 POOL = "perdure-level-pool"

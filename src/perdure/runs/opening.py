@@ -20,6 +20,7 @@ from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock
 from perdure.runs.record import launch_of, new_record, read_record, write_record
+from perdure.runs.requirement import check_class
 from perdure.runs.resumption import (
     Resumption,
     accepted_for,
@@ -30,6 +31,7 @@ from perdure.runs.resumption import (
     told_acceptances,
 )
 from perdure.store.local import REMOVED_PREFIX
+from perdure.tree.snapshot import CLASSES
 
 _log = logging.getLogger("perdure")
 
@@ -58,6 +60,8 @@ class Opening:
     """Refuse to step back."""
     lock: WriterLock
     """Held by the caller."""
+    requires: str = CLASSES[1]
+    """The weakest continuation class that will do."""
 
 
 @dataclass
@@ -89,6 +93,7 @@ def open_run(opening: Opening) -> OpenRun:
     Raises:
         AllDamagedError: no checkpoint is intact.
         ContractError: configuration, seed or structure differ; nothing was changed.
+        CaptureError: a component allows only a weaker class than the run requires.
         RestoreError: applying failed; the state from before was put back.
         CommitError: boundary 0 of a fresh run could not be committed.
     """
@@ -109,6 +114,7 @@ def check_beginning(directory: RunDirectory, beginning: Beginning, terms: Contra
 def _begin(opening: Opening) -> OpenRun:
     check_beginning(opening.directory, opening.beginning, opening.contract_terms)
     captured = capture(opening.targets, opening.resolver, opening.start)
+    check_class(captured, opening.requires)
     contract = opening.contract_terms.contract(captured)
     record = new_record(opening.launch, contract, arithmetic())
     write_record(opening.directory.record, record)
@@ -135,6 +141,7 @@ def _resume(opening: Opening) -> OpenRun:
     opened, manifest = found.opened, found.opened.manifest
     history, unreadable = read_history(directory)
     fresh = capture(opening.targets, opening.resolver, Counters())
+    check_class(fresh, opening.requires)
     verdict = judge(terms, terms.contract(fresh), manifest)
     recorded = frozenset(accepted_for(history, opened.digest))
     overrides = replace(terms.overrides, recorded=recorded, amended=frozenset(manifest.amended))

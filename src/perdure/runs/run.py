@@ -22,7 +22,7 @@ from perdure.errors import CommitError, ForgottenValueError, UsageError
 from perdure.runs.arguments import (
     Mode,
     check_choice,
-    check_kinds,
+    check_keep,
     check_values,
     count,
     horizon_steps,
@@ -32,15 +32,17 @@ from perdure.runs.arguments import (
     overrides_of,
 )
 from perdure.runs.begin import decide
+from perdure.runs.boundary_reset import BoundaryReset, Resets
 from perdure.runs.cadence import Every
 from perdure.runs.committer import AfterCommit, Terms, scores_of
 from perdure.runs.contract_terms import ContractTerms, Numerics
 from perdure.runs.directory import open_directory, step_name
 from perdure.runs.lock import WriterLock, acquire
-from perdure.runs.metrics import read_metrics
 from perdure.runs.opening import Opening, OpenRun, check_beginning, open_run
 from perdure.runs.policies import Policies, PolicyTerms, Source
+from perdure.runs.requirement import required_class
 from perdure.runs.retention import Keep, KeepAny
+from perdure.runs.standing import Standing
 from perdure.store.filesystem import FileSystem
 from perdure.tree.snapshot import Snapshot
 
@@ -49,7 +51,7 @@ RESERVED_NAMES = frozenset({"env_steps", "updates", "metrics", PROCESS_RNG})
 _log = logging.getLogger("perdure")
 
 
-class Run:
+class Run(Standing):
     """One training run: a directory, and the objects whose state it keeps.
 
     ```python
@@ -74,7 +76,7 @@ class Run:
         config: Any = None,
         horizon: str | int | None = None,
         free: Sequence[str] = (),
-        every: Every = Every(minutes=10),  # noqa: B008 - a frozen value
+        every: Every | None = None,
         mode: Mode = "auto",
         keep: Keep | KeepAny | None = Keep(last=2),  # noqa: B008 - a frozen value
         background: bool = True,
@@ -85,6 +87,8 @@ class Run:
         contract: Mapping[str, Any] | None = None,
         schedules: Schedules | None = None,
         numerics: Numerics = "report",
+        requires: str | None = None,
+        boundary_reset: BoundaryReset | None = None,
         accept: Accept = (),
         reason: str | None = None,
         policy: Sequence[str] = (),
@@ -99,7 +103,7 @@ class Run:
             horizon: the dotted key of `config` that names the total of environment steps, or that number. The
                 boundary at or past it is always saved.
             free: patterns of keys that may change at a resume (`track`, `wandb_*`).
-            every: when boundaries are saved.
+            every: when boundaries are saved; default: Every(minutes=10).
             mode: `auto` resumes where there is something to resume; `new` and `resume` insist.
             keep: which checkpoints stay after a newer one was committed; None: all.
             background: whether checkpoints are written by a thread while training goes on. Errors then surface at
@@ -114,6 +118,11 @@ class Run:
             schedules: what another total of steps does to schedules at a resume: `none` depends on the total; `keep`
                 the old schedule; `restretch` what is left of it (see `progress`). None: another total is refused.
             numerics: whether a change of machine or library versions is reported, or refused (`strict`).
+            requires: the weakest continuation class that will do; a component that allows less is refused when the
+                run opens. `exact-snapshot` also refuses environments that are replayed. None: `exact-replay`, or
+                `boundary-reset` if that is what the run does.
+            boundary_reset: for environments whose state cannot be captured: the run resets them at each checkpoint, and
+                decides the cadence in the place of `every` (docs/gymnasium.md).
             accept: differences that are accepted, by key: `{"algorithm.learning_rate": (3e-4, 1e-4)}`.
             reason: why, for the lineage.
             policy: the components that `export_policy` exports: networks, and normalisers of what they see.
@@ -131,11 +140,14 @@ class Run:
             declared["horizon"]["env_steps"] = self._horizon
         check_choice("schedules", schedules, (None, "none", "keep", "restretch"))
         check_choice("numerics", numerics, ("report", "strict"))
+        self._requires = required_class(requires, resets=boundary_reset is not None)
         overrides = overrides_of(accept, reason, self._directory)
+        self._resets = Resets(boundary_reset)
+        self._every = self._resets.cadence(every)
+        self._resets.into(declared)
         self._contract_terms = ContractTerms(declared, tuple(free), schedules, numerics, overrides)
-        self._every = every
         self._mode = insisted_mode(mode, self._directory)
-        check_kinds(every, keep)
+        check_keep(keep)
         self._resolver = Resolver(adapters)
         self._launch = launch
         self._strict = strict
@@ -155,68 +167,6 @@ class Run:
         """Whether `restore` found a checkpoint to go on from."""
         self.notices: list[str] = []
         """What `restore` had to say: damage it stepped back from, rows it cut, changed libraries."""
-
-    @property
-    def directory(self) -> str:
-        """The run's directory, absolute."""
-        return str(self._directory.path)
-
-    @property
-    def env_steps(self) -> int:
-        """Environment steps at the last boundary."""
-        return self._counters.env_steps
-
-    @property
-    def updates(self) -> int:
-        """Policy updates at the last boundary."""
-        return self._counters.updates
-
-    @property
-    def boundary_number(self) -> int:
-        """Number of the last boundary; 0 after a fresh `restore`."""
-        return self._counters.boundary
-
-    @property
-    def horizon(self) -> int | None:
-        """Total of environment steps, if it is known."""
-        return self._horizon
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the last boundary stands at or past the horizon."""
-        return self._horizon is not None and self._counters.env_steps >= self._horizon
-
-    @property
-    def trained_s(self) -> float:
-        """Seconds of training so far, those before earlier resumes included, the pauses between them not."""
-        return self._told[0] if self._told else self._opened("trained_s").committer.trained_s
-
-    @property
-    def amended(self) -> tuple[str, ...]:
-        """Every difference from the run's first contract that was accepted: `KEY=OLD:NEW` each."""
-        return self._told[1] if self._told else self._opened("amended").committer.amended
-
-    def progress(self, env_steps: int | None = None) -> float:
-        """How far schedules are, from 0 at the start to 1 at the end: `learning_rate = 3e-4 * (1 - run.progress())`.
-
-        It is env_steps / total, unless the total changed at a resume: then `schedules="keep"` leaves it at env_steps /
-        old total, and `"restretch"` goes in a straight line from where it stood to 1 at the new total.
-
-        Args:
-            env_steps: where; default: the last boundary.
-
-        Raises:
-            UsageError: the run has no horizon, or nobody said what schedules do when it changes.
-        """
-        progress = self._opened("progress").progress
-        if progress is None or self._contract_terms.schedules not in ("keep", "restretch"):
-            message = 'progress: give the Run a horizon and schedules="keep" or "restretch" (docs/contract.md).'
-            raise UsageError(message)
-        return progress.at(self.env_steps if env_steps is None else count("progress", "env_steps", env_steps))
-
-    def metrics_rows(self) -> list[dict[str, Any]]:
-        """The metric rows so far, one a boundary, with `boundary`, `env_steps` and `updates`."""
-        return read_metrics(self._directory.metrics)
 
     def restore(self, *, env_steps: int = 0, **components: Any) -> SimpleNamespace:
         """Begins the run or resumes it: the newest intact checkpoint goes into `components`, or nothing does.
@@ -243,7 +193,8 @@ class Run:
         reserved = RESERVED_NAMES & components.keys()
         if reserved:
             raise UsageError(f"restore: the names {sorted(reserved)} are reserved; choose others.")
-        targets = {**components, PROCESS_RNG: ProcessRng()}
+        targets = {**self._resets.marked(components), PROCESS_RNG: ProcessRng()}
+        self._resets.check(components)
         start = Counters(env_steps=count("restore", "env_steps", env_steps))
         if asked := other_run_asked_for(self._directory):
             _log.warning("%s: this script opens this run; `perdure resume` was asked for %s.", self.directory, asked)
@@ -264,13 +215,16 @@ class Run:
                 start,
                 self._strict,
                 lock,
+                self._requires,
             )
             self._take_over(open_run(opening), lock)
         except BaseException:
             lock.release()
             raise
         restored = self._opened("restore").restored
-        objects = {name: restored.objects[name] for name in components}
+        objects = self._resets.begin({name: restored.objects[name] for name in components}, self._counters)
+        if self.resumed:
+            self.notices += self._resets.notices(self.directory)
         return SimpleNamespace(**objects, env_steps=self.env_steps, updates=self.updates)
 
     def _take_over(self, opened: OpenRun, lock: WriterLock) -> None:
@@ -292,7 +246,7 @@ class Run:
         updates: int | None = None,
         metrics: Mapping[str, Any] | None = None,
         **values: Any,
-    ) -> None:
+    ) -> Any:
         """The one safe point of an iteration: after the update, before the next collection.
 
         Args:
@@ -300,6 +254,9 @@ class Run:
             updates: policy updates made in all; default: the boundary's number.
             metrics: a row for the metric stream: numbers, text, booleans; deterministic ones only.
             **values: every component that is a value, as it is now.
+
+        Returns:
+            With `boundary_reset`, at each checkpoint: what the reset of the environments gave, to go on from. Or None.
 
         Raises:
             ForgottenValueError: a value is missing, or one appears that `restore` was not given.
@@ -313,14 +270,17 @@ class Run:
         opened = self._opened("boundary")
         self._raise_error()
         before, now = self._counters, next_counters(self._counters, env_steps, updates)
+        values = self._resets.marked(values)
         if values.keys() != self._values:
             self._take_live(values)
-        if self._is_due(before, now):
+        is_due = self._is_due(before, now)
+        if is_due:
             self._commit(opened, {**self._live, **values}, now, metrics)
         else:
             self._note(opened, now, metrics)
         if self._policies.is_due(before, now, at_horizon=self.is_finished):
             self._policies.export_due(self._source("boundary", values), scores_of(metrics or {}))
+        return self._resets.reset(now) if is_due else None
 
     def export_policy(
         self, path: str | os.PathLike[str] | None = None, *, components: Sequence[str] | None = None, **values: Any
@@ -372,6 +332,7 @@ class Run:
             self._note(opened, now, metrics)  # not before the state is in hand
             return snapshot
 
+        self._resets.on_cadence = self._every.is_due(self._counters, now, 0.0)
         before = self._last_commit, self._last_commit_at
         self._last_commit, self._last_commit_at = now, time.monotonic()
         try:
@@ -404,6 +365,7 @@ class Run:
         now = self._counters
         if env_steps is not None and count("finish", "env_steps", env_steps) != now.env_steps:
             now = next_counters(now, env_steps, updates)
+        values = self._resets.marked(values)
         if values:
             self._take_live(values)
         if self._last_commit != now:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -286,16 +287,12 @@ def ppo_optimizer(settings: TrainConfig) -> Any:
     return optimizer_of(settings.ppo)
 
 
-class Opaque:
-    """Stands for an engine that is written in C."""
-
-
 class Engine(Counting):
-    """An environment around it."""
+    """An environment around an object that is written in C."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine = Opaque()
+        self.engine = threading.Lock()
 
 
 @pytest.mark.parametrize(
@@ -324,7 +321,7 @@ class Engine(Counting):
         (
             lambda: GymnasiumVector(SyncVectorEnv([Engine], autoreset_mode=AutoresetMode.SAME_STEP)),
             TypeError,
-            r"envs/envs/0/engine: no adapter knows a .*Opaque",
+            r"envs/envs/0/engine: no adapter knows a .*lock",
         ),
     ],
     ids=["mode", "observations", "bounds", "actions", "engine"],

@@ -1,0 +1,92 @@
+"""Where a run stands: what a script may ask of it at any time."""
+
+from abc import abstractmethod
+from typing import Any
+
+from perdure.checkpoint.capture import Counters
+from perdure.errors import UsageError
+from perdure.runs.arguments import count
+from perdure.runs.contract_terms import ContractTerms
+from perdure.runs.directory import RunDirectory
+from perdure.runs.metrics import read_metrics
+from perdure.runs.opening import OpenRun
+
+
+class Standing:
+    """The questions that `Run` answers; `Run` sets the attributes."""
+
+    _directory: RunDirectory
+    _counters: Counters
+    _horizon: int | None
+    _contract_terms: ContractTerms
+    _told: tuple[float, tuple[str, ...]] | None
+
+    @property
+    def directory(self) -> str:
+        """The run's directory, absolute."""
+        return str(self._directory.path)
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps at the last boundary."""
+        return self._counters.env_steps
+
+    @property
+    def updates(self) -> int:
+        """Policy updates at the last boundary."""
+        return self._counters.updates
+
+    @property
+    def boundary_number(self) -> int:
+        """Number of the last boundary; 0 after a fresh `restore`."""
+        return self._counters.boundary
+
+    @property
+    def horizon(self) -> int | None:
+        """Total of environment steps, if it is known."""
+        return self._horizon
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last boundary stands at or past the horizon."""
+        return self._horizon is not None and self._counters.env_steps >= self._horizon
+
+    @property
+    def trained_s(self) -> float:
+        """Seconds of training so far, those before earlier resumes included, the pauses between them not."""
+        return self._told[0] if self._told else self._opened("trained_s").committer.trained_s
+
+    @property
+    def amended(self) -> tuple[str, ...]:
+        """Every difference from the run's first contract that was accepted: `KEY=OLD:NEW` each."""
+        return self._told[1] if self._told else self._opened("amended").committer.amended
+
+    def progress(self, env_steps: int | None = None) -> float:
+        """How far schedules are, from 0 at the start to 1 at the end: `learning_rate = 3e-4 * (1 - run.progress())`.
+
+        It is env_steps / total, unless the total changed at a resume: then `schedules="keep"` leaves it at env_steps /
+        old total, and `"restretch"` goes in a straight line from where it stood to 1 at the new total.
+
+        Args:
+            env_steps: where; default: the last boundary.
+
+        Raises:
+            UsageError: the run has no horizon, or nobody said what schedules do when it changes.
+        """
+        progress = self._opened("progress").progress
+        if progress is None or self._contract_terms.schedules not in ("keep", "restretch"):
+            message = 'progress: give the Run a horizon and schedules="keep" or "restretch" (docs/contract.md).'
+            raise UsageError(message)
+        return progress.at(self.env_steps if env_steps is None else count("progress", "env_steps", env_steps))
+
+    def metrics_rows(self) -> list[dict[str, Any]]:
+        """The metric rows so far, one a boundary, with `boundary`, `env_steps` and `updates`."""
+        return read_metrics(self._directory.metrics)
+
+    @abstractmethod
+    def _opened(self, verb: str) -> OpenRun:
+        """The open run.
+
+        Raises:
+            UsageError: it is not open.
+        """
