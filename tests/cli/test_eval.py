@@ -225,7 +225,7 @@ def test_an_entry_that_gives_something_else(perdure_cli, maze_policy: Path):
     result = perdure_cli("eval", maze_policy, "--entry", "my_agent:wrong")
 
     assert result.code == 2
-    assert "--entry my_agent:wrong: gave a NoneType, not a perdure.gym.Player." in result.err
+    assert "the entry gave a NoneType, not a perdure.gym.Player." in result.err
 
 
 def test_running_statistics_in_environments_are_no_part_of_a_policy(perdure_cli, tmp_path: Path):

@@ -16,7 +16,14 @@ def test_runs_at_and_below_the_folder(perdure_cli, toy: ModuleType, run_path: Pa
 
     assert result.code == 0
     assert lines[0][:4] == ["RUN", "ENV", "STEPS", "OF"]
-    assert lines[1][:6] == ["deep/er/done", "Toy-v0", "20", "20", "step_0000000020", "checkpoint (resumable: exact-snapshot)"]
+    assert lines[1][:6] == [
+        "deep/er/done",
+        "Toy-v0",
+        "20",
+        "20",
+        "step_0000000020",
+        "checkpoint (resumable: exact-snapshot)",
+    ]
     assert lines[2][:6] == ["run", "Toy-v0", "30", "60", "step_0000000030", "checkpoint (resumable: exact-snapshot)"]
     assert perdure_cli("ls", run_path).out.splitlines()[1].startswith(".  ")
 

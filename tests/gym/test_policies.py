@@ -14,7 +14,7 @@ from gymnasium import spaces, wrappers
 import perdure
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture
-from perdure.gym import LevelPool, make_vec
+from perdure.gym import LevelPool, Recorded, make_vec
 from perdure.runs.environments import environment_of, wrappers_of
 from perdure.tree.snapshot import Component
 
@@ -84,6 +84,14 @@ def test_registered_environments_tell_their_id():
     assert env["id"] == "CartPole-v1"
     assert told(make_vec([lambda: gymnasium.make("CartPole-v1")] * 2)) == env
     assert wrappers_of(component(gymnasium.make("CartPole-v1")))[0] == "class gymnasium:TimeLimit"
+
+
+def test_recorded_environments_tell_the_same():
+    plain, recorded = gymnasium.make("CartPole-v1"), Recorded(gymnasium.make("CartPole-v1"))
+    recorded.reset(seed=1)
+
+    assert told(recorded) == told(plain)
+    assert wrappers_of(component(recorded)) == wrappers_of(component(plain))
 
 
 @pytest.fixture

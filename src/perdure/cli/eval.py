@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from perdure.cli.output import count, print_json
 from perdure.cli.training import require_torch, require_trainer
 from perdure.errors import PolicyMismatchError, UsageError
 from perdure.runs.policy_loading import Policy
-
-if TYPE_CHECKING:
-    pass
 
 NOTE = """\
 Policies of `perdure train` rebuild their networks. For a network of your own, --entry names a function: it is handed
@@ -127,25 +124,14 @@ def _play_nnx(policy: Policy, env_id: str, arguments: argparse.Namespace) -> dic
 
 def _play_entry(policy: Policy, env_id: str, arguments: argparse.Namespace) -> dict[str, Any]:
     entry = _function(arguments.entry)
-    import gymnasium
+    from perdure.gym.player import make, play, prepared
 
-    from perdure.gym.player import Player, play
-
+    env = make(env_id)
     try:
-        made: gymnasium.Env[Any, Any] = gymnasium.make(env_id)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise UsageError(f"environment {env_id!r} cannot be made: {error}") from error
-    player = entry(made)
-    if not isinstance(player, Player):
-        raise UsageError(f"--entry {arguments.entry}: gave a {type(player).__name__}, not a perdure.gym.Player.")
-    env = player.env or made
-    try:
-        policy.check(env=env, contract=player.contract)
-        policy.load(**player.targets)
+        player = prepared(policy, entry(env), env)
         _seed_process(arguments.seed)
-        return _summary(
-            play(player, env, episodes=arguments.episodes, seed=arguments.seed, max_length=arguments.max_length)
-        )
+        options = {"episodes": arguments.episodes, "seed": arguments.seed, "max_length": arguments.max_length}
+        return _summary(play(player, player.env or env, **options))
     finally:
         env.close()
 

@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from perdure import Policy, UsageError
+
 
 @dataclass(frozen=True)
 class Player:
@@ -33,6 +35,37 @@ class Player:
     """What the run declared in the sections `interface` and `env` of its contract."""
     begin: Callable[[], None] | None = None
     """Called before each episode: empties a memory."""
+
+
+def make(env_id: str) -> gymnasium.Env[Any, Any]:
+    """An environment by its id.
+
+    Raises:
+        UsageError: there is none, or its package is missing.
+    """
+    try:
+        return gymnasium.make(env_id)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UsageError(f"environment {env_id!r} cannot be made: {error}") from error
+
+
+def prepared(policy: Policy, player: Any, env: gymnasium.Env[Any, Any]) -> Player:
+    """A player whose environment was compared, and whose targets hold the policy.
+
+    Args:
+        policy: The policy.
+        player: What the user's function gave.
+        env: What it was handed.
+
+    Raises:
+        UsageError: it is no player, or its targets have other names.
+        PolicyMismatchError: the environment, what was declared, or a target is another one than the run's.
+    """
+    if not isinstance(player, Player):
+        raise UsageError(f"the entry gave a {type(player).__name__}, not a perdure.gym.Player.")
+    policy.check(env=player.env or env, contract=player.contract)
+    policy.load(**player.targets)
+    return player
 
 
 def play(

@@ -78,6 +78,9 @@ def wrappers_of(component: Component) -> tuple[str, ...]:
 
 def _wrappers(tree: Tree) -> Iterator[str]:
     while isinstance(tree, dict):
+        if isinstance(tree.get("layers"), list):  # a recording knows its layers by name alone
+            yield from map(str, tree["layers"][:-1])
+            return
         inner: Any = tree.get("env", tree.get("venv"))
         if isinstance(tree.get("envs"), list) and tree["envs"]:
             inner = tree["envs"][0]
