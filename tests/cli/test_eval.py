@@ -251,3 +251,15 @@ def test_a_policy_of_a_script_that_calls_the_trainer(perdure_cli, tmp_path: Path
 
     assert result.code == 0
     assert "over 2 episodes of CartPole-v1 (seed 0)" in result.out
+
+
+def test_a_policy_of_the_trainer_with_jax(perdure_cli, trained: Path, tmp_path: Path):
+    assert perdure_cli("export", trained, "--to", tmp_path / "policy").code == 0
+    words = ("eval", tmp_path / "policy", "--episodes", 3, "--max-length", 8, "--json")
+    first, again, other = (json.loads(perdure_cli(*words, "--seed", seed).out) for seed in (1, 1, 2))
+    refused = perdure_cli(*words, "--env", "Acrobot-v1")
+
+    assert first == again
+    assert (first["episodes"], first["seed"], other["seed"]) == (3, 1, 2)
+    assert refused.code == 3
+    assert "env.env_id: 'CartPole-v1' in the run, 'Acrobot-v1' here." in refused.err

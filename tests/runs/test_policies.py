@@ -151,6 +151,26 @@ def test_a_failed_export_at_a_boundary_is_told_and_not_fatal(
     assert len(states(tmp_path / "run")) == 9
 
 
+def test_an_export_does_not_swallow_the_error_of_a_commit_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    training = Training(tmp_path / "run", policy=["learner"], policy_every=Every(updates=1)).restore().go(1)
+
+    def fail(*_: object) -> None:
+        raise CommitError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("perdure.runs.committer.save", fail)
+        training.go(1)
+        exported = manifest_of(tmp_path / "run" / "policies" / "step_0000000020")
+        training.update()
+        with pytest.raises(CommitError, match="the disk is full"):
+            training.boundary()
+    training.boundary()
+    training.stop()
+
+    assert exported["checkpoint"] is None
+    assert sorted(states(tmp_path / "run")) == ["step_0000000000", "step_0000000010", "step_0000000030"]
+
+
 def test_what_a_killed_export_left_is_removed_by_the_next_resume(tmp_path: Path):
     Training(tmp_path / "run", policy=["learner"]).restore().go(1).stop()
     (tmp_path / "run" / "policies" / ".staging.0123").mkdir(parents=True)

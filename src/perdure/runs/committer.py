@@ -118,6 +118,10 @@ class Committer:
         """
         self._writer.wait()
 
+    def settle(self) -> None:
+        """Waits for the commit in flight; an error of it is raised later, where the training loop expects it."""
+        self._writer.settle()
+
     def close(self) -> None:
         """Ends the writer's thread, after the commit in flight."""
         self._writer.close()

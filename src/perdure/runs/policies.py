@@ -165,7 +165,7 @@ def _adapter(source: Source, name: str) -> str:
 
 def _same_checkpoint(source: Source, snapshot: Snapshot) -> tuple[str, str] | None:
     """The checkpoint of the last boundary, if it holds just what is exported: the caller may have trained on since."""
-    source.committer.wait()
+    source.committer.settle()
     name = step_name(snapshot.env_steps)
     try:
         manifest, digest = read_manifest(source.directory.store(), name)

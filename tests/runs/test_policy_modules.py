@@ -1,5 +1,7 @@
 """Modules of PyTorch and of Flax NNX come back from policies; PyTorch's files open with stock safetensors."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +48,27 @@ def test_stock_safetensors_load_it_strictly(tmp_path: Path):
     assert all(torch.equal(fresh.state_dict()[name], value) for name, value in trained.state_dict().items())
 
 
-def test_a_module_of_another_device_takes_it(tmp_path: Path):
-    torch = pytest.importorskip("torch")
-    policy = export(tmp_path, agent=torch_module(1))
-    meta = torch_module(2).to(torch.float32)
-    if torch.cuda.is_available():
-        meta = meta.cuda()
+LOADS = """
+import sys
+sys.modules.update(dict.fromkeys(("gymnasium", "perdure.torch", "perdure.gym"), None))  # an import of them fails
+import perdure, torch
+agent = torch.nn.Sequential(torch.nn.Linear(4, 2))
+perdure.load_policy(sys.argv[1], agent=agent)
+print(agent[0].weight.detach().numpy().tobytes().hex())
+"""
 
-    assert perdure.load_policy(policy, agent=meta)["agent"][0].weight.device == meta[0].weight.device
+
+@pytest.mark.full
+def test_neither_trainer_nor_environment_is_needed(tmp_path: Path):
+    torch, gymnasium = pytest.importorskip("torch"), pytest.importorskip("gymnasium")
+    agent = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    with perdure.Run(tmp_path / "run", policy=["agent"]) as run:
+        run.restore(agent=agent, env=gymnasium.make("CartPole-v1"))
+        policy = run.export_policy()
+
+    loaded = subprocess.run([sys.executable, "-c", LOADS, policy], capture_output=True, text=True, check=False)
+
+    assert loaded.stdout.strip() == agent[0].weight.detach().numpy().tobytes().hex(), loaded.stderr
 
 
 def test_another_structure_is_refused_with_all_findings(tmp_path: Path):
