@@ -107,6 +107,19 @@ def test_retention_of_policies_is_their_own(tmp_path: Path):
     assert kept == [f"step_{lowest['env_steps']:010d}", "step_0000000080"]
 
 
+def test_the_best_policy_outlives_a_resume(tmp_path: Path):
+    keep = Keep(last=1) | Keep(best=1, metric="norm", mode="min")
+    options = {"policy": ["learner"], "policy_every": Every(updates=1), "keep_policies": keep}
+    Training(tmp_path / "run", **options).restore().go(4).stop()
+    before = names(tmp_path / "run" / "policies")[0]
+    training = Training(tmp_path / "run", **options).restore()
+    training.learner.weights = training.learner.weights + 1000
+    training.go(2).stop()
+
+    assert before != "step_0000000040"
+    assert names(tmp_path / "run" / "policies") == [before, "step_0000000060"]
+
+
 def test_a_policy_of_a_history_that_was_given_up_makes_room(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     options = {"policy": ["learner"], "policy_every": Every(updates=2)}
     training = Training(tmp_path / "run", **options).restore().go(3)

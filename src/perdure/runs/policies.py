@@ -17,10 +17,11 @@ from perdure.contract.arithmetic import arithmetic
 from perdure.errors import CommitError, DamagedError, ForgottenValueError, UsageError
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.runs.cadence import Every
-from perdure.runs.committer import Committer
+from perdure.runs.committer import Committer, scores_of
 from perdure.runs.directory import RunDirectory, newest_first, step_name, steps_of
 from perdure.runs.environments import ADAPTERS
 from perdure.runs.journal import Journal
+from perdure.runs.metrics import read_metrics
 from perdure.runs.policy_record import about_of
 from perdure.runs.record import read_record
 from perdure.runs.retention import Candidate, Keep, KeepAny
@@ -121,8 +122,22 @@ class Policies:
         if not _stands(store, name, snapshot):
             digest = save_policy(store, name, snapshot, about)
             source.journal.lineage.append("exported", durable=False, policy=name, digest=digest)
-        _retain(store, self.terms.keep, self.scores)
+        self._retain(store, source)
         return directory / name
+
+    def _retain(self, store: LocalStore, source: Source) -> None:
+        """Removes what the terms do not keep. What earlier processes scored stands in the metric rows."""
+        if self.terms.keep is None:
+            return
+        names = list(newest_first(store.names()))
+        if names[-1] not in self.scores:
+            rows = read_metrics(source.directory.metrics)
+            self.scores = {step_name(row["env_steps"]): scores_of(row) for row in rows} | self.scores
+        candidates = [Candidate(name, steps_of(name) or 0, self.scores.get(name, {})) for name in names]
+        kept = self.terms.keep.reasons(candidates)
+        for name in names:
+            if name not in kept:
+                store.remove(name)
 
 
 def _chosen(names: Sequence[str], source: Source) -> list[str]:
@@ -191,16 +206,6 @@ def _stands(store: LocalStore, name: str, snapshot: Snapshot) -> bool:
     store.remove(name)
     _log.warning("%s: another policy of the same step stood there, from before a resume; it is replaced.", name)
     return False
-
-
-def _retain(store: LocalStore, keep: Keep | KeepAny | None, scores: Mapping[str, Mapping[str, float]]) -> None:
-    if keep is None:
-        return
-    names = list(newest_first(store.names()))
-    kept = keep.reasons([Candidate(name, steps_of(name) or 0, scores.get(name, {})) for name in names])
-    for name in names:
-        if name not in kept:
-            store.remove(name)
 
 
 def store_of(path: str | os.PathLike[str]) -> tuple[LocalStore, str]:
