@@ -15,9 +15,9 @@ pytest.importorskip("gymnasium")
 pytest.importorskip("torch")
 
 import gymnasium
+import torch
 
 import perdure
-import torch
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("global_generators")]
 

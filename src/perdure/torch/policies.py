@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-
 import torch
+
 from perdure import Policy, UsageError
 from perdure.torch.actions import actions_of
 from perdure.torch.config import PPOConfig, from_mapping
