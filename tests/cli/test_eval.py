@@ -139,10 +139,21 @@ def test_it_is_what_the_trainer_s_own_evaluation_gives(perdure_cli, torch_policy
     assert expected["eval/return_mean"] == actual["return_mean"]
 
 
+def drawn_so_far() -> tuple:
+    """Where the process's generators stand."""
+    numpy = {name: str(value) for name, value in np.random.get_state(legacy=False).items()}
+    return (
+        random.getstate(),
+        numpy,
+        np.random.get_state(legacy=False)["state"]["key"].tobytes(),
+        torch.get_rng_state().numpy().tobytes(),
+    )
+
+
 def test_no_generator_of_the_process_is_drawn_from(perdure_cli, torch_policy: Path):
-    before = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes()
+    before = drawn_so_far()
     result = perdure_cli("eval", torch_policy, "--episodes", 2)
-    after = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes()
+    after = drawn_so_far()
 
     assert result.code == 0
     assert before == after
