@@ -5,7 +5,18 @@ from perdure.gym.level_pool import LevelPool
 from perdure.gym.make_vec import make_vec
 from perdure.gym.probing import Probe, probe
 from perdure.gym.recorded import Recorded
+from perdure.gym.seeding import seed_spaces
 from perdure.gym.snapshot import Snapshot
 from perdure.gym.sync_envs import SyncVectorEnv
 
-__all__ = ["AsyncVectorEnv", "LevelPool", "Probe", "Recorded", "Snapshot", "SyncVectorEnv", "make_vec", "probe"]
+__all__ = [
+    "AsyncVectorEnv",
+    "LevelPool",
+    "Probe",
+    "Recorded",
+    "Snapshot",
+    "SyncVectorEnv",
+    "make_vec",
+    "probe",
+    "seed_spaces",
+]
