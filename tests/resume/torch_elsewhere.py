@@ -1,4 +1,4 @@
-"""Trainings of `torch_families.py` in another process, each in a child: to be killed, or to go on with what was stopped.
+"""Trainings of `torch_families.py` in another process, each in a child: to be killed, or to go on where they stood.
 
 python -m tests.resume.torch_elsewhere kill DIRECTORY FAMILY...     kills DIRECTORY/FAMILY/killed after a boundary
 python -m tests.resume.torch_elsewhere resume DIRECTORY FAMILY...   goes on with every run in DIRECTORY/FAMILY

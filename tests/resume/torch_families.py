@@ -1,4 +1,4 @@
-"""PPO with PyTorch on every family of environments: tiny trainings, what is lost in their twins, and where they stop."""
+"""PPO with PyTorch on every family of environments: tiny trainings, where they stop, and what their twins lose."""
 
 import random
 from collections.abc import Callable
@@ -179,7 +179,11 @@ def _hull(engine: Any) -> None:
 
 
 LOST: dict[str, tuple[str, int, Callable[[Any], None]]] = {
-    "stacked frames": ("cartpole-stock", 2, lambda restored: _layer(restored, "FrameStackObservation").obs_queue.clear()),
+    "stacked frames": (
+        "cartpole-stock",
+        2,
+        lambda restored: _layer(restored, "FrameStackObservation").obs_queue.clear(),
+    ),
     "delayed observations": (
         "cartpole-stock",
         2,

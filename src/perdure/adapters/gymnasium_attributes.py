@@ -204,7 +204,9 @@ def _bound_objects(function: types.FunctionType) -> Iterator[str]:
             content = cell.cell_contents
         except ValueError:  # not bound yet
             continue
-        if content is not function and _may_hold_state(content):
+        if isinstance(content, types.FunctionType) and content is not function:
+            yield from _bound_objects(content)
+        elif content is not function and _may_hold_state(content):
             yield f"the function {function.__qualname__} binds {name}, {_described(content)}"
     for content in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         if _may_hold_state(content):

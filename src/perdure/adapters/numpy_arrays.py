@@ -66,18 +66,18 @@ _MOST_WORK = 1_000
 
 
 def _refuse_shared_memory(array: np.ndarray, walk: Walk) -> None:
-    """Refuses two arrays with elements in common, which a restore would make two separate ones: a write to one would
-    not show in the other any more.
+    """Refuses two arrays with elements in common: restored, they would be separate.
 
-    The same array at two places is no such case: it comes back as one.
+    A write to one would not show in the other any more. The same array at two places is no such case: it comes back as
+    one.
     """
     met = walk.memory.setdefault(_owner_of(array), [])
     for path, other in met:
         if (array.flags.writeable or other.flags.writeable) and _share_elements(array, other):
             raise CaptureError(
-                f"{format_path(walk.path)}: an array that shares memory with {format_path(path)}, as a view does. After "
-                "a resume they would be two arrays, and what is written to one would not show in the other. Keep one "
-                "of them and take the view where it is used, or keep a copy."
+                f"{format_path(walk.path)}: an array that shares memory with {format_path(path)}, as a view does. "
+                "After a resume they would be two arrays, and what is written to one would not show in the other. Keep "
+                "one of them and take the view where it is used, or keep a copy."
             )
     met.append((walk.path, array))
 
