@@ -150,6 +150,14 @@ def _count(wrapper: str, statistics: str) -> Callable[[Any], None]:
     return lambda restored: setattr(getattr(_layer(restored, wrapper), statistics), "count", 1e-4)
 
 
+def _zeroed(wrapper: str, queue: str) -> Callable[[Any], None]:
+    def change(restored: Any) -> None:
+        held = getattr(_layer(restored, wrapper), queue)
+        held[-1] = np.zeros_like(held[-1])
+
+    return change
+
+
 def _engine(change: Callable[[Any], Any]) -> Callable[[Any], None]:
     return lambda restored: change(restored.envs.envs[0].unwrapped)
 
@@ -179,16 +187,8 @@ def _hull(engine: Any) -> None:
 
 
 LOST: dict[str, tuple[str, int, Callable[[Any], None]]] = {
-    "stacked frames": (
-        "cartpole-stock",
-        2,
-        lambda restored: _layer(restored, "FrameStackObservation").obs_queue.clear(),
-    ),
-    "delayed observations": (
-        "cartpole-stock",
-        2,
-        lambda restored: _layer(restored, "DelayObservation").observation_queue.rotate(1),
-    ),
+    "stacked frames": ("cartpole-stock", 2, _zeroed("FrameStackObservation", "obs_queue")),
+    "delayed observation": ("cartpole-stock", 2, _zeroed("DelayObservation", "observation_queue")),
     "count of observations": ("pendulum-stock", 2, _count("NormalizeObservation", "obs_rms")),
     "count of returns": ("half-cheetah", 4, _count("NormalizeReward", "return_rms")),
     "velocities": ("half-cheetah", 4, _engine(lambda engine: engine.data.qvel.fill(0))),
