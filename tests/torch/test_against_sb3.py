@@ -1,5 +1,6 @@
 """One update is that of Stable-Baselines3's PPO: the same rollout leads the same networks to the same place."""
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -20,8 +21,7 @@ from perdure.torch.ppo import start, update  # noqa: E402
 from perdure.torch.rollout import advantages_of  # noqa: E402
 from perdure.torch.state import Rollout, Task, TrainingState  # noqa: E402
 
-# One minibatch an epoch, for the order of minibatches is a matter of each one's generator.
-CONFIG = PPOConfig(total_timesteps=256, n_envs=4, n_steps=64, n_minibatches=1, learning_rate=1e-2, hidden_sizes=(16, 8))
+CONFIG = PPOConfig(total_timesteps=256, n_envs=4, n_steps=64, n_minibatches=4, learning_rate=3e-3, hidden_sizes=(16, 8))
 
 
 class Noting(BaseCallback):
@@ -45,7 +45,7 @@ def make(env_id: str) -> gymnasium.Env[Any, Any]:
 
 def theirs(env_id: str) -> tuple[Any, Noting]:
     """Stable-Baselines3 after it has collected, before it learns."""
-    options = {"learning_rate": CONFIG.learning_rate, "n_steps": CONFIG.n_steps, "batch_size": CONFIG.steps_per_update}
+    options = {"learning_rate": CONFIG.learning_rate, "n_steps": CONFIG.n_steps, "batch_size": CONFIG.steps_per_update // 4}
     options |= {"n_epochs": CONFIG.n_epochs, "ent_coef": CONFIG.entropy_weight, "seed": 3, "device": "cpu"}
     layers = list(CONFIG.hidden_sizes)
     model = PPO(
@@ -96,8 +96,11 @@ def advantages(model: Any, noting: Noting, networks: Any) -> np.ndarray:
 
 @pytest.mark.full
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_one_update_equals_stable_baselines_s(env_id: str):
-    """Advantages with episodes that are cut off, losses, entropies, clipped gradients, four steps of Adam."""
+def test_one_update_equals_stable_baselines_s(env_id: str, monkeypatch: pytest.MonkeyPatch):
+    """Advantages with episodes that are cut off, losses, entropies, clipped gradients, sixteen steps of Adam.
+
+    Theirs get our order of minibatches: a step is `environment * n_steps + step` there, and the other way round here.
+    """
     model, noting = theirs(env_id)
     task, state = ours(env_id, model)
     buffer = model.rollout_buffer
@@ -108,14 +111,19 @@ def test_one_update_equals_stable_baselines_s(env_id: str):
     observations, actions, log_probs, values, gains = (torch.as_tensor(field) for field in fields)
     actions = actions.squeeze(-1).long() if env_id == "CartPole-v1" else actions
     starts = torch.as_tensor(buffer.episode_starts).bool()
+    rng = copy.deepcopy(state.shuffle_rng)
+    orders = [rng.permutation(CONFIG.steps_per_update) for _ in range(CONFIG.n_epochs)]
+    same = iter([order % CONFIG.n_envs * CONFIG.n_steps + order // CONFIG.n_envs for order in orders])
     update(
         task,
         state,
         Rollout(observations, None, actions, log_probs, values, gains, gains + values, starts, None, None),
     )
     before = [parameter.detach().clone() for parameter in parameters(model)]
+    monkeypatch.setattr(np.random, "permutation", lambda _: next(same))
     model.train()
 
+    assert next(same, None) is None
     for mine, old, new in zip(state.networks.parameters(), before, parameters(model), strict=True):
         assert float((new - old).detach().abs().max()) > 1e-3
         np.testing.assert_allclose(mine.detach().numpy(), new.detach().numpy(), rtol=1e-3, atol=1e-4)

@@ -24,6 +24,7 @@ from perdure.torch import PPOConfig, train  # noqa: E402
 from perdure.torch.config import from_mapping, to_mapping  # noqa: E402
 
 pytestmark = [
+    pytest.mark.full,
     # A fork of a process that other tests made JAX start threads in: these workers use none of them.
     pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:.*use of fork.. may lead to deadlocks:DeprecationWarning"),

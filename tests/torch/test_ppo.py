@@ -65,6 +65,7 @@ def test_a_minibatch_whose_steps_all_only_reset_teaches_nothing(limits: tuple[in
     assert ["loss/value" in row for row in rows] == ([True, False] * 3 if limits == (1, 1) else [True] * 6)
 
 
+@pytest.mark.full
 def test_two_trainings_of_one_seed_begin_with_the_same_generators_wherever_the_environments_are(tmp_path: Path):
     """Spaces' generators too, in other processes too: the states of fresh runs are equal to the last bit."""
     digests = set()
