@@ -45,7 +45,11 @@ def make(env_id: str) -> gymnasium.Env[Any, Any]:
 
 def theirs(env_id: str) -> tuple[Any, Noting]:
     """Stable-Baselines3 after it has collected, before it learns."""
-    options = {"learning_rate": CONFIG.learning_rate, "n_steps": CONFIG.n_steps, "batch_size": CONFIG.steps_per_update // 4}
+    options = {
+        "learning_rate": CONFIG.learning_rate,
+        "n_steps": CONFIG.n_steps,
+        "batch_size": CONFIG.steps_per_update // 4,
+    }
     options |= {"n_epochs": CONFIG.n_epochs, "ent_coef": CONFIG.entropy_weight, "seed": 3, "device": "cpu"}
     layers = list(CONFIG.hidden_sizes)
     model = PPO(
