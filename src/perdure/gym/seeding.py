@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 from perdure.gym.async_envs import AsyncVectorEnv
 from perdure.gym.layers import seed_layers
@@ -21,7 +21,7 @@ def seed_spaces(envs: VectorEnv[Any, Any, Any], seed: int) -> None:
         envs: environments of `make_vec`, Gymnasium's `SyncVectorEnv`, or wrappers around either.
         seed: from 0; each space gets a seed of its own, derived from it.
     """
-    for number, space in enumerate(_of_the_batch(envs)):
+    for number, space in enumerate({id(space): space for space in _of_the_batch(envs)}.values()):
         space.seed(seed + number)
     bare = envs.unwrapped
     seeds = [_derived(seed, index) for index in range(envs.num_envs)]
@@ -32,7 +32,10 @@ def seed_spaces(envs: VectorEnv[Any, Any, Any], seed: int) -> None:
 
 
 def _of_the_batch(envs: VectorEnv[Any, Any, Any]) -> Iterator[gymnasium.Space[Any]]:
+    """Of the vector and of each wrapper around it."""
     yield from (envs.action_space, envs.observation_space, envs.single_action_space, envs.single_observation_space)
+    if isinstance(envs, VectorWrapper):
+        yield from _of_the_batch(envs.env)
 
 
 def _derived(seed: int, index: int) -> int:
