@@ -61,8 +61,8 @@ class NumpyScalar(ExactAdapter):
         return walk.rebuild(tree)
 
 
-_MOST_WORK = 1_000
-"""Candidates that NumPy may try to find an element that two views share; the question is hard in theory alone."""
+_MOST_WORK: Any = 1_000
+"""Candidates that NumPy may try to find an element that two views share (its stubs know no number but 0 and -1)."""
 
 
 def _refuse_shared_memory(array: np.ndarray, walk: Walk) -> None:
