@@ -616,3 +616,28 @@ def test_a_wrapper_that_speaks_for_itself_does_not_hide_what_it_wraps(trip):
 )
 def test_attributes_that_do_not_fit_are_findings(trip, source: Any, target: Any, finding: tuple[str, str, str]):
     assert trip.findings(Custom(**source), Custom(**target)) == [finding]
+
+
+class Missions(gymnasium.spaces.Space):
+    """Tells its function with the address of it, as MiniGrid's does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__((), str)
+        self.function: Any = lambda: name
+        self.function.__qualname__ = name
+
+    def __repr__(self) -> str:
+        return f"Missions({self.function})"
+
+
+def test_a_space_that_tells_addresses_is_compared_without_them(trip):
+    """A resume in another process finds the same objects elsewhere."""
+
+    def environment(name: str) -> Custom:
+        return Custom(observation_space=gymnasium.spaces.Dict({"mission": Missions(name)}))
+
+    source = environment("first")
+    trip.restored(source, environment("first"))
+    [(place, saved, found)] = trip.findings(source, environment("second"))
+    assert place == "c/observation_space"
+    assert (saved, found) == tuple(f"Dict('mission': Missions(<function {name}>))" for name in ("first", "second"))

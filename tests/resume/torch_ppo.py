@@ -78,9 +78,9 @@ class Maze(gymnasium.Env[np.ndarray, Any]):
         )
 
 
-def stock(env_id: str) -> gymnasium.Env[Any, Any]:
-    """An environment in nine stock wrappers, the three of `gymnasium.make` included."""
-    env = gymnasium.make(env_id, max_episode_steps=EPISODE_LIMIT)
+def stock(env_id: str, limit: int = EPISODE_LIMIT) -> gymnasium.Env[Any, Any]:
+    """An environment in eleven stock wrappers, the three of `gymnasium.make` included."""
+    env = gymnasium.make(env_id, max_episode_steps=limit)
     env = wrappers.RecordEpisodeStatistics(env)
     env = wrappers.TimeAwareObservation(env)
     env = wrappers.DelayObservation(env, 1)
@@ -185,7 +185,9 @@ RESETS: dict[str, Callable[[Any], None]] = {
 class ForgetfulRun(perdure.Run):
     """A run that kills its process on demand, and resets one part after a resume."""
 
-    def __init__(self, *args: Any, reset: str | None, kill_at_boundary: int | None, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, reset: Callable[[Any], None] | None, kill_at_boundary: int | None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self._reset, self._kill_at_boundary = reset, kill_at_boundary
 
@@ -193,7 +195,7 @@ class ForgetfulRun(perdure.Run):
         """As a run does; then the reset."""
         restored = super().restore(env_steps=env_steps, **components)
         if self.resumed and self._reset is not None:
-            RESETS[self._reset](restored)
+            self._reset(restored)
         return restored
 
     def boundary(self, **given: Any) -> None:
@@ -224,7 +226,7 @@ def train_case(
         seed(0)
     config = replace(TINY, **CASES[case].options, **options)
     saving = {"every": perdure.Every(updates=1), "keep": None, "background": kill_at_boundary is None}
-    twin = {"reset": reset, "kill_at_boundary": kill_at_boundary}
+    twin = {"reset": None if reset is None else RESETS[reset], "kill_at_boundary": kill_at_boundary}
     free = ("eval_every_steps", "eval_episodes")
     with ForgetfulRun(directory, config=config, horizon="total_timesteps", free=free, **saving, **twin) as run:
         return train(CASES[case].make, config, run=run)

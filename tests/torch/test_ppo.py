@@ -1,5 +1,7 @@
 """Training as a whole: it learns, threads are put back, equal seeds give equal networks."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
+import gymnasium  # noqa: E402
+
+from perdure.gym import make_vec  # noqa: E402
 from perdure.torch import PPOConfig, train  # noqa: E402
 
 SMALL = {"n_envs": 2, "n_steps": 8, "n_minibatches": 2, "n_epochs": 1, "hidden_sizes": (4,), "total_timesteps": 64}
@@ -41,6 +46,36 @@ def test_the_step_size_falls_to_zero_in_a_straight_line_or_stays():
         config = PPOConfig(**{**SMALL, "learning_rate": 1.0, "anneal_lr": anneal_lr})
         train("CartPole-v1", config, log_fn=lambda metrics, _steps, rates=rates: rates.append(metrics["learning_rate"]))
         assert rates == expected
+
+
+def cut_off_after(limit: int) -> Any:
+    return lambda: gymnasium.make("CartPole-v1", max_episode_steps=limit)
+
+
+@pytest.mark.parametrize("lstm_size", [None, 4])
+@pytest.mark.parametrize("limits", [(1, 9), (1, 1)], ids=["in one environment", "in all"])
+def test_a_minibatch_whose_steps_all_only_reset_teaches_nothing(limits: tuple[int, int], lstm_size: int | None):
+    """One step an update: each second one only resets an environment whose episodes last one step."""
+    envs = make_vec([cut_off_after(limit) for limit in limits])
+    config = PPOConfig(**{**SMALL, "n_steps": 1, "total_timesteps": 12, "lstm_size": lstm_size})
+    rows: list[dict[str, Any]] = []
+    train(envs, config, log_fn=lambda metrics, _: rows.append(metrics))
+
+    assert [np.isfinite(list(row.values())).all() for row in rows] == [True] * 6
+    assert ["loss/value" in row for row in rows] == ([True, False] * 3 if limits == (1, 1) else [True] * 6)
+
+
+@pytest.mark.full
+def test_two_trainings_of_one_seed_begin_with_the_same_generators_wherever_the_environments_are(tmp_path: Path):
+    """Spaces' generators too, in other processes too: the states of fresh runs are equal to the last bit."""
+    digests = set()
+    for number, vectorization in enumerate(("sync", "async", "async")):
+        config = PPOConfig(**{**SMALL, "vectorization": vectorization})
+        train("CartPole-v1", config, run=tmp_path / str(number))
+        [first, *_] = sorted((tmp_path / str(number) / "checkpoints").iterdir())
+        digests.add(json.loads((first / "MANIFEST.json").read_text())["state_digest"])
+
+    assert len(digests) == 1
 
 
 @pytest.mark.slow

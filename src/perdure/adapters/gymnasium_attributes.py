@@ -4,6 +4,7 @@ import functools
 import importlib.metadata
 import inspect
 import marshal
+import re
 import sys
 import types
 from collections import deque
@@ -117,9 +118,13 @@ def _version_of(package: str) -> str | None:
         return None
 
 
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+"""Where an object lies in memory, as its text tells: elsewhere in each process."""
+
+
 def note_space(space: gymnasium.Space[Any], walk: Walk) -> None:
-    """Notes as a fact what a space contains."""
-    text = repr(space)
+    """Notes as a fact what a space contains. Functions of it (MiniGrid's missions) count by their names."""
+    text = _ADDRESS.sub("", repr(space))
     walk.fact(text if len(text) <= LONGEST_TEXT else f"{type(space).__name__}, {digest_of(text.encode())}")
 
 
@@ -204,7 +209,9 @@ def _bound_objects(function: types.FunctionType) -> Iterator[str]:
             content = cell.cell_contents
         except ValueError:  # not bound yet
             continue
-        if content is not function and _may_hold_state(content):
+        if isinstance(content, types.FunctionType) and content is not function:
+            yield from _bound_objects(content)
+        elif content is not function and _may_hold_state(content):
             yield f"the function {function.__qualname__} binds {name}, {_described(content)}"
     for content in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         if _may_hold_state(content):

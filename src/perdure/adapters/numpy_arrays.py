@@ -6,7 +6,7 @@ import numpy as np
 
 from perdure.adapters.adapter import ExactAdapter
 from perdure.adapters.walk import Walk
-from perdure.errors import Finding, UnsupportedLeafError
+from perdure.errors import CaptureError, Finding, UnsupportedLeafError
 from perdure.tree.diff import summary
 from perdure.tree.leaves import Array, Tree
 from perdure.tree.paths import format_path
@@ -23,8 +23,11 @@ class NdArray(ExactAdapter):
 
         Raises:
             UnsupportedLeafError: object and structured arrays.
+            CaptureError: inside an environment, it shares memory with another array.
         """
         check_storable(obj.dtype, walk)
+        if walk.inside_environment:
+            _refuse_shared_memory(obj, walk)
         return Array(obj)
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -56,6 +59,40 @@ class NumpyScalar(ExactAdapter):
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """The saved number."""
         return walk.rebuild(tree)
+
+
+_MOST_WORK: Any = 1_000
+"""Candidates that NumPy may try to find an element that two views share (its stubs know no number but 0 and -1)."""
+
+
+def _refuse_shared_memory(array: np.ndarray, walk: Walk) -> None:
+    """Refuses two arrays with elements in common: restored, they would be separate.
+
+    A write to one would not show in the other any more. The same array at two places is no such case: it comes back as
+    one.
+    """
+    met = walk.memory.setdefault(_owner_of(array), [])
+    for path, other in met:
+        if (array.flags.writeable or other.flags.writeable) and _share_elements(array, other):
+            raise CaptureError(
+                f"{format_path(walk.path)}: an array that shares memory with {format_path(path)}, as a view does. "
+                "After a resume they would be two arrays, and what is written to one would not show in the other. Keep "
+                "one of them and take the view where it is used, or keep a copy."
+            )
+    met.append((walk.path, array))
+
+
+def _owner_of(array: Any) -> int:
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return id(array)
+
+
+def _share_elements(first: np.ndarray, second: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(first, second, max_work=_MOST_WORK)
+    except np.exceptions.TooHardError:
+        return np.may_share_memory(first, second)
 
 
 def check_storable(dtype: np.dtype, walk: Walk) -> None:

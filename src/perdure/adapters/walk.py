@@ -50,6 +50,8 @@ class Walk:
         self._speakers: list[tuple[Path, Object]] = []
         self.facts: dict[Path, str] = {}
         """Functions, classes and dtypes met by `capture`, by path."""
+        self.memory: dict[int, list[tuple[Path, Any]]] = {}
+        """Arrays inside environments met by `capture`, with their places, by the identity of what owns their memory."""
         self.settings: dict[Path, Plain] = {}
         """Plain values met by `capture` that were chosen when objects were built: a fresh start must hold the same."""
         self.values: set[Step] = set()
@@ -72,6 +74,11 @@ class Walk:
     def inside_live(self) -> bool:
         """Whether the object at hand is part of a live object, so that it is restored in place."""
         return self._live_depth > 0
+
+    @property
+    def inside_environment(self) -> bool:
+        """Whether the object at hand is part of an environment, where plain Python objects count by what they hold."""
+        return self._takes_objects
 
     @property
     def made_here(self) -> str | None:

@@ -6,6 +6,7 @@ from perdure.gym.make_vec import make_vec
 from perdure.gym.player import Player
 from perdure.gym.probing import Probe, probe
 from perdure.gym.recorded import Recorded
+from perdure.gym.seeding import seed_spaces
 from perdure.gym.snapshot import Snapshot
 from perdure.gym.sync_envs import SyncVectorEnv
 
@@ -19,4 +20,5 @@ __all__ = [
     "SyncVectorEnv",
     "make_vec",
     "probe",
+    "seed_spaces",
 ]

@@ -69,9 +69,23 @@ class AsyncVectorEnv(gymnasium.vector.AsyncVectorEnv):
         for index, process in enumerate(self.processes):
             if not process.is_alive():
                 raise WorkerDiedError(index, process.exitcode)
-        for pipe, one in zip(self.parent_pipes, asked, strict=True):
-            pipe.send(("perdure", one))
-        return [pipe.recv()[0] for pipe in self.parent_pipes]
+        return self._answers("perdure", asked)
+
+    def seed_spaces(self, seeds: Sequence[int]) -> None:
+        """Seeds the spaces of each environment and of its wrappers; `perdure.gym.seed_spaces` calls it.
+
+        Raises:
+            WorkerDiedError: a worker is dead.
+        """
+        self._assert_is_running()
+        self._answers("seed_spaces", seeds)
+
+    def _answers(self, command: str, data: Sequence[Any]) -> list[Any]:
+        for pipe, one in zip(self.parent_pipes, data, strict=True):
+            pipe.send((command, one))
+        answers, successes = zip(*(pipe.recv() for pipe in self.parent_pipes), strict=True)
+        self._raise_if_errors(successes)
+        return list(answers)
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # noqa: FBT001, FBT002
         """Ends the workers: they close their environments first, unless `terminate`, or longer than `timeout` seconds.

@@ -11,6 +11,7 @@ import numpy as np
 from perdure.adapters.gymnasium_generators import generators_of, set_states, states_of
 from perdure.adapters.gymnasium_recorded import Recording
 from perdure.errors import RestoreError, UsageError
+from perdure.gym.layers import layers_of
 from perdure.gym.outcomes import checksum, digest_of_value
 
 _KEEP_MORE_THAN_AN_EPISODE = (
@@ -52,7 +53,7 @@ class Recorded(gymnasium.Wrapper):
         super().__init__(env)
         if replay_limit_steps < 1:
             raise UsageError(f"replay_limit_steps={replay_limit_steps}: use at least 1.")
-        for layer in _layers(env):
+        for layer in layers_of(env):
             if isinstance(layer, _KEEP_MORE_THAN_AN_EPISODE):
                 raise UsageError(
                     f"Recorded around {type(layer).__name__}, which keeps more than an episode and would be lost in a "
@@ -144,13 +145,6 @@ def _comparable(state: Any) -> Any:
     return getattr(state, "value", state)
 
 
-def _layers(env: Any) -> Iterator[Any]:
-    while isinstance(env, gymnasium.Wrapper):
-        yield env
-        env = env.env
-    yield env
-
-
 def _is_box2d(kind: type) -> bool:
     return any(cls.__module__.startswith("gymnasium.envs.box2d.") for cls in kind.__mro__)
 
@@ -168,7 +162,7 @@ def _quiet(env: Any, *, is_last: bool) -> Iterator[None]:
     engine = env.unwrapped
     held, mode = vars(engine), engine.render_mode
     draws = _is_box2d(type(engine)) and hasattr(engine, "_create_image_array")
-    passed_on = all(isinstance(layer, (*_PASS_OBSERVATIONS_ON, type(engine))) for layer in _layers(env))
+    passed_on = all(isinstance(layer, (*_PASS_OBSERVATIONS_ON, type(engine))) for layer in layers_of(env))
     if draws and passed_on and not is_last:
         blank = np.zeros(engine.observation_space.shape, engine.observation_space.dtype)
         held["_render"] = lambda mode: blank

@@ -14,6 +14,7 @@ from gymnasium.vector.utils import write_to_shared_memory
 from perdure.adapters import Adapter
 from perdure.adapters.remote import answer
 from perdure.adapters.resolve import Resolver
+from perdure.gym.layers import seed_layers
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach a whole process group. The training process acts on them; its end ends the workers."""
@@ -89,6 +90,7 @@ class _Worker:
             "reset-noop": lambda _: (self._shown(self._observation), {}),
             "step": self._step,
             "perdure": self._serve_state,
+            "seed_spaces": lambda seed: seed_layers(self._env, seed),
             "_call": self._call,
             "_setattr": lambda data: self._env.set_wrapper_attr(*data),
             "_check_spaces": self._check_spaces,

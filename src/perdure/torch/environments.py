@@ -88,24 +88,6 @@ def check_environments(envs: VectorEnv[Any, Any, Any], config: PPOConfig) -> Non
     actions_of(envs.single_action_space)
 
 
-def seed_spaces(envs: VectorEnv[Any, Any, Any], seed: int) -> None:
-    """Seeds the generators of all spaces that can be reached, which the system seeds otherwise.
-
-    The trainer draws nothing from them, but wrappers may, and they are part of what is saved: without this, two runs of
-    one seed would differ in them.
-    """
-    spaces = [envs.action_space, envs.observation_space, envs.single_action_space, envs.single_observation_space]
-    for env in getattr(envs.unwrapped, "envs", ()):
-        layer = env
-        while True:
-            spaces += [layer.action_space, layer.observation_space]
-            if not isinstance(layer, gymnasium.Wrapper):
-                break
-            layer = layer.env
-    for number, space in enumerate({id(space): space for space in spaces}.values()):
-        space.seed(seed + number)
-
-
 def is_image(space: gymnasium.Space[Any]) -> bool:
     """Whether observations are images of bytes, channels first."""
     return isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8

@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from perdure import Run
+from perdure.gym import seed_spaces
 from perdure.torch.actions import actions_of
 from perdure.torch.config import PPOConfig
 from perdure.torch.environments import (
@@ -24,7 +25,6 @@ from perdure.torch.environments import (
     factory_of,
     is_image,
     masks_for,
-    seed_spaces,
     vector_of,
 )
 from perdure.torch.evaluation import check_evaluation, evaluate
@@ -202,15 +202,17 @@ def update(task: Task, state: TrainingState, rollout: Rollout) -> dict[str, Any]
                 raise FloatingPointError(_not_finite(tells, config, state.env_steps))
             state.optimizer.step()
     rate = state.optimizer.param_groups[0]["lr"]
-    return {**Told.joined(told).parts(config), "explained_variance": _explained(rollout), "learning_rate": rate}
+    losses = Told.joined(told).parts(config) if told else {}  # there are none where every step only reset
+    return {**losses, "explained_variance": _explained(rollout), "learning_rate": rate}
 
 
 def _minibatches(rollout: Rollout, config: PPOConfig, rng: np.random.Generator) -> Iterator[_Minibatch]:
-    """All epochs' minibatches; what is drawn for an epoch is drawn when it begins."""
+    """All epochs' minibatches but those whose steps all only reset; an epoch's draws are made when it begins."""
     if rollout.memory is not None:
         for _ in range(config.n_epochs):
             for chosen in np.split(rng.permutation(config.n_envs), config.n_minibatches):
-                yield _of_environments(rollout, rollout.memory, torch.from_numpy(chosen))
+                if rollout.counts is None or rollout.counts[:, chosen].any():
+                    yield _of_environments(rollout, rollout.memory, torch.from_numpy(chosen))
         return
     fields = [rollout.observations, rollout.actions, torch.stack(_taught(rollout), -1)]
     flat = [field.flatten(0, 1) for field in (fields if rollout.masks is None else [*fields, rollout.masks])]
@@ -262,8 +264,9 @@ def _say_again(task: Task, networks: ActorCritic, minibatch: _Minibatch) -> tupl
 
 def _explained(rollout: Rollout) -> float:
     """Share of the returns' variance that the critic foresaw; 0 where they do not vary."""
-    returns, values = rollout.returns.double(), rollout.values.double()
-    variance = float(returns.var(correction=0))
+    counts = ... if rollout.counts is None else torch.from_numpy(rollout.counts)
+    returns, values = rollout.returns[counts].double(), rollout.values[counts].double()
+    variance = float(returns.var(correction=0)) if len(returns) else 0.0
     return 1 - float((returns - values).var(correction=0)) / variance if variance > 0 else 0.0
 
 
