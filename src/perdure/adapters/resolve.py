@@ -37,6 +37,8 @@ EXACT = MappingProxyType(
         "numpy.random.bit_generator.SeedSequence": "numpy_random:SeedSequence",
         "numpy.random.mtrand.RandomState": "numpy_random:RandomState",
         "random.Random": "python_random:Random",
+        "_thread.lock": "facts:Own",
+        "_thread.RLock": "facts:Own",
         "torch._C.Generator": "torch_random:Generator",
         "torch.dtype": "torch_tensors:Constant",
         "torch.device": "torch_tensors:Constant",
@@ -49,6 +51,7 @@ EXACT = MappingProxyType(
 
 INHERITED = MappingProxyType(
     {
+        "logging.Logger": "facts:Own",
         "numpy.generic": "numpy_arrays:NumpyScalar",
         "numpy.random.bit_generator.BitGenerator": "numpy_random:BitGenerator",
         "jaxlib._jax.ArrayImpl": "jax_arrays:JaxArray",
