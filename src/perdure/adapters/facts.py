@@ -56,8 +56,8 @@ class Fact(ExactAdapter):
 
 
 def _kept_by(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function of the user's own keeps: values of its defaults (`lambda r, scale=0.1: …`), and its attributes."""
-    if not isinstance(function, FunctionType) or "<locals>" not in function.__qualname__ and not _is_lambda(function):
+    """What a lambda or an inner function keeps: values of its defaults (`lambda r, scale=0.1: …`), its attributes."""
+    if not isinstance(function, FunctionType) or ("<locals>" not in function.__qualname__ and not _is_lambda(function)):
         return
     code, defaults = function.__code__, function.__defaults__ or ()
     positional = code.co_varnames[: code.co_argcount]
