@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+
 from benchmarks.common.machine import OtherWork, describe_machine, describe_versions
 from benchmarks.common.report import render
 from benchmarks.common.scratch import PROJECT, scratch

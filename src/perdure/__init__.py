@@ -17,6 +17,7 @@ from perdure.errors import (
     NoRunError,
     NothingToLoadError,
     PerdureError,
+    PolicyMismatchError,
     RestoreError,
     UnknownObjectError,
     UnsupportedLeafError,
@@ -27,6 +28,7 @@ from perdure.errors import (
 from perdure.runs.boundary_reset import BoundaryReset
 from perdure.runs.cadence import Every
 from perdure.runs.pins import pin, unpin
+from perdure.runs.policy_loading import Policy, load_policy
 from perdure.runs.retention import Keep
 from perdure.runs.run import Run
 
@@ -49,6 +51,8 @@ __all__ = [
     "NoRunError",
     "NothingToLoadError",
     "PerdureError",
+    "Policy",
+    "PolicyMismatchError",
     "RestoreError",
     "Run",
     "UnknownObjectError",
@@ -59,6 +63,7 @@ __all__ = [
     "check_contract",
     "contract_of",
     "load",
+    "load_policy",
     "pin",
     "read",
     "save",

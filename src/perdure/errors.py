@@ -13,6 +13,7 @@
     │   ├── NoCheckpointError                a run without any checkpoint
     │   └── AllDamagedError                  every checkpoint is damaged
     ├── ContractError (ValueError)           the resume would not be the same run; lists every difference
+    │   └── PolicyMismatchError              the policy was trained for something else
     ├── RestoreError (RuntimeError)          applying failed; what was there before has been put back
     ├── CommitError (OSError)                a checkpoint could not be committed; earlier ones are untouched
     ├── WorkerDiedError (RuntimeError)       the process of an environment ended by itself
@@ -25,6 +26,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -124,23 +126,31 @@ class ContractError(PerdureError, ValueError):
         findings: every difference, in the order of the message.
     """
 
+    claim: ClassVar[str] = "this is not the same run"
+
     def __init__(self, place: str, findings: Sequence[Finding]) -> None:
         self.place = place
         self.findings = tuple(findings)
-        head = f"{place}: {_count(self.findings)}; nothing was changed."
+        head = f"{place}: {_count(self.findings, self.claim)}; nothing was changed."
         super().__init__("\n".join([head, *_lines(self.findings), *_ways_on(self.findings)]))
+
+
+class PolicyMismatchError(ContractError):
+    """The policy was trained for something else: other modules, spaces or levels; lists every difference."""
+
+    claim: ClassVar[str] = "the policy was trained for something else"
 
 
 MISTAKEN = "accept"
 """The section of findings that are no differences: acceptances that accept nothing."""
 
 
-def _count(findings: Sequence[Finding]) -> str:
+def _count(findings: Sequence[Finding], claim: str) -> str:
     mistaken = sum(finding.section == MISTAKEN for finding in findings)
     parts = []
     if mistaken < len(findings):
         number = len(findings) - mistaken
-        parts.append(f"this is not the same run: {number} difference{'s' if number != 1 else ''}")
+        parts.append(f"{claim}: {number} difference{'s' if number != 1 else ''}")
     if mistaken:
         parts.append(f"{mistaken} acceptance{'s accept' if mistaken != 1 else ' accepts'} nothing")
     return ", ".join(parts)

@@ -1,5 +1,6 @@
 """Containers: kinds, keys and order come back; lengths must match unless the content is plain data."""
 
+import argparse
 import copy
 import dataclasses
 import enum
@@ -68,6 +69,7 @@ X = np.arange(3.0)
         pytest.param({"b": 1, "a": [2]}, {"b": 0, "a": [0]}, id="dict"),
         pytest.param({1: "int", "1": "str"}, {1: "", "1": ""}, id="int and str keys"),
         pytest.param(OrderedDict(b=1, a=X), OrderedDict(b=0, a=X * 0), id="OrderedDict"),
+        pytest.param(argparse.Namespace(a=1, b=X), argparse.Namespace(a=0, b=X * 0), id="argparse.Namespace"),
         pytest.param([1, [2.0, "x"]], [0, [0.0, ""]], id="list"),
         pytest.param((1, (2, None)), (0, (0, None)), id="tuple"),
         pytest.param(deque([1, 2], maxlen=3), deque([0, 0], maxlen=3), id="deque"),

@@ -1,6 +1,7 @@
 """PyTorch modules are restored in place: all that `state_dict` holds, under its names, and all that it leaves out."""
 
 import copy
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
 
 import perdure  # noqa: E402
-from perdure.errors import CaptureError, UnknownObjectError, UnsupportedLeafError  # noqa: E402
+from perdure.errors import CaptureError, ContractError, UnknownObjectError, UnsupportedLeafError  # noqa: E402
 from perdure.tree.leaves import Alias  # noqa: E402
 
 
@@ -512,6 +513,37 @@ def test_an_averaged_model_comes_back_with_its_count(trip):
     assert target.n_averaged.item() == 2
     assert torch.equal(target.module.weight, source.module.weight)
     assert [key for key, *_ in trip.findings(source, averaged(0.9))] == ["c/./multi_avg_fn/func/decay"]
+
+
+def test_options_that_a_module_keeps_come_back_and_are_compared(trip):
+    """`self.args = args`, as scripts do: what was chosen is compared, what the script changes there is state."""
+
+    def keeping(**options: Any) -> Any:
+        net: Any = nn.Linear(1, 1)
+        net.args = Namespace(**options)
+        return net
+
+    source, target = keeping(learning_rate=0.1, moments=np.ones(2)), keeping(learning_rate=0.1, moments=np.zeros(2))
+    trip.restored(source, target)
+    assert vars(target.args)["moments"].tolist() == [1, 1]
+    assert trip.component(source).tree["."]["args"].keys() == {"learning_rate", "moments"}
+
+    missing = trip.findings(source, keeping(learning_rate=0.1))
+    assert missing == [("c/./args/moments", "float64 2", "missing")]
+
+
+def test_another_option_in_a_module_refuses_the_resume(tmp_path: Path):
+    def start(learning_rate: float) -> None:
+        net: Any = nn.Linear(1, 1)
+        net.args = Namespace(learning_rate=learning_rate)
+        with perdure.Run(tmp_path / "run", background=False) as run:
+            run.restore(net=net)
+            run.finish(env_steps=run.env_steps + 1)
+
+    start(0.1)
+    start(0.1)
+    with pytest.raises(ContractError, match=r"net/\./args/learning_rate: 0\.1 in the run, 0\.2 here"):
+        start(0.2)
 
 
 def test_a_copied_target_network_is_its_own(trip):

@@ -1,6 +1,7 @@
 """`perdure ls` finds every run below a folder and says where each stands, also when something is damaged."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,12 +12,19 @@ from perdure.cli.targets import size_of
 def test_runs_at_and_below_the_folder(perdure_cli, toy: ModuleType, run_path: Path):
     toy.train(run_path.parent / "deep" / "er" / "done", updates=2)
     result = perdure_cli("ls", run_path.parent)
-    lines = [line.split() for line in result.out.splitlines()]
+    lines = [re.split(r"  +", line) for line in result.out.splitlines()]
 
     assert result.code == 0
     assert lines[0][:4] == ["RUN", "ENV", "STEPS", "OF"]
-    assert lines[1][:6] == ["deep/er/done", "Toy-v0", "20", "20", "step_0000000020", "exact-snapshot"]
-    assert lines[2][:6] == ["run", "Toy-v0", "30", "60", "step_0000000030", "exact-snapshot"]
+    assert lines[1][:6] == [
+        "deep/er/done",
+        "Toy-v0",
+        "20",
+        "20",
+        "step_0000000020",
+        "checkpoint (resumable: exact-snapshot)",
+    ]
+    assert lines[2][:6] == ["run", "Toy-v0", "30", "60", "step_0000000030", "checkpoint (resumable: exact-snapshot)"]
     assert perdure_cli("ls", run_path).out.splitlines()[1].startswith(".  ")
 
 
@@ -34,6 +42,7 @@ def test_json(perdure_cli, run_path: Path):
         "size_bytes": size_of(run_path),
         "amended": False,
         "problem": None,
+        "kind": "run",
     }
 
 
@@ -43,7 +52,7 @@ def test_an_amended_run_is_marked(perdure_cli, toy: ModuleType, amended_path: Pa
     text = perdure_cli("ls", amended_path.parent).out.splitlines()
 
     assert {row["run"]: row["amended"] for row in rows} == {"run": True, "straight": False}
-    assert [("exact-snapshot, amended" in line) for line in text[1:]] == [True, False]
+    assert [("checkpoint (resumable: exact-snapshot), amended" in line) for line in text[1:]] == [True, False]
 
 
 def test_a_damaged_manifest_and_a_damaged_record_are_named(perdure_cli, run_path: Path, step, flip: Callable):

@@ -18,7 +18,7 @@ def test_a_run(perdure_cli, run_path: Path):
         f"run          {run_path}",
         "environment  Toy-v0",
         "steps        30 of 60",
-        "class        exact-snapshot",
+        "class        checkpoint (resumable: exact-snapshot)",
         "metrics      3 rows",
         "4 checkpoints, the newest first",
         "contract, seed\n  seed  1",

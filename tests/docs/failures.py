@@ -129,6 +129,13 @@ def flipped_bit() -> None:
     perdure.load("policy", weights=np.zeros(1000))
 
 
+def policy_of_something_else() -> None:
+    with opened(contract={"env": {"env_id": "CartPole-v1", "gravity": 9.8}}, policy=["weights"]) as run:
+        run.restore(weights=np.ones(3))
+        run.export_policy("policy", weights=np.ones(3))
+    perdure.Policy("policy").check(contract={"env": {"env_id": "Acrobot-v1"}})
+
+
 def from_the_future() -> None:
     begun()
     document = json.loads(manifest_of(20).read_bytes()) | {"version": 7}
@@ -294,6 +301,11 @@ ENTRIES: dict[type[perdure.PerdureError], Entry] = {
         "nothing. All differences come at once.",
         (another_configuration, another_structure, mistaken_acceptances),
         "Pass what the run has, or accept the differences that you want ([contract.md](contract.md)).",
+    ),
+    perdure.PolicyMismatchError: Entry(
+        "A policy was trained to see or do something else than what it is loaded into or played in.",
+        (policy_of_something_else,),
+        "Build modules and environments as the run did; `perdure show` tells what the policy was trained for.",
     ),
     perdure.RestoreError: Entry(
         "An object's own `load_state_dict` failed while a checkpoint was applied. What was there before was put back.",

@@ -6,6 +6,7 @@ import pytest
 from tests.docs.blocks import blocks, execute
 
 pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
 
 
 def test_the_document_s_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -13,4 +14,5 @@ def test_the_document_s_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     execute("docs/pytorch.md", str)
 
     assert "assert all(torch.equal(" in blocks("docs/pytorch.md", "python")[0]
-    assert "strict=True" in blocks("docs/pytorch.md", "python")[1]
+    assert "carry=carry)" in blocks("docs/pytorch.md", "python")[1]
+    assert "strict=True" in blocks("docs/pytorch.md", "python")[2]

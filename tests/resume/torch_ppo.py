@@ -15,10 +15,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium import spaces, wrappers
 
 import perdure
-import torch
 from perdure.torch import PPOConfig, TrainResult, train
 
 EPISODE_LIMIT = 14

@@ -94,6 +94,27 @@ class OrderedDict(Dict):
         return restored if isinstance(restored, PythonOrderedDict) else PythonOrderedDict(restored)
 
 
+class Namespace(Container):
+    """`argparse.Namespace`: the dict of its attributes."""
+
+    id = "namespace"
+    has_identity = True
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """A dict of the attributes' trees, by name, sorted: options that are declared in another order agree."""
+        return {name: walk.capture(child, name) for name, child in sorted(vars(obj).items())}
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The attributes must be the same."""
+        return self.check_children(vars(obj), tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """A new namespace; the same one if every attribute was restored in place."""
+        restored = self.restore_children(vars(obj), tree, walk)
+        unchanged = walk.inside_live and all(restored[name] is value for name, value in vars(obj).items())
+        return obj if unchanged else type(obj)(**restored)
+
+
 class List(Container):
     """Lists. A list of plain data may have grown since the start."""
 

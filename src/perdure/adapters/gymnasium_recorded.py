@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 
 from perdure.adapters.adapter import ExactAdapter, Kind
-from perdure.adapters.gymnasium_attributes import note_choices
+from perdure.adapters.gymnasium_attributes import note_choices, note_space
 from perdure.adapters.gymnasium_generators import generators_of, states_of
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
@@ -55,6 +55,8 @@ class RecordedEnv(ExactAdapter):
                 f"replay_limit_steps={obj.replay_limit_steps:,}, so that no checkpoint can be exact. Let episodes end "
                 "sooner (gymnasium.wrappers.TimeLimit), or give perdure.gym.Recorded a higher limit."
             )
+        for space in ("observation_space", "action_space"):  # what a policy is compared with
+            walk.at(space, lambda space=space: note_space(getattr(obj, space), walk))
         return {
             "layers": walk.at("env", lambda: _note_layers(obj.env, walk)),
             "before": recording.before,

@@ -30,6 +30,7 @@ EXACT = MappingProxyType(
         "builtins.list": "containers:List",
         "builtins.tuple": "containers:Tuple",
         "collections.deque": "containers:Deque",
+        "argparse.Namespace": "containers:Namespace",
         "functools.partial": "containers:Partial",
         "jax._src.tree_util.Partial": "containers:Partial",
         "numpy.ndarray": "numpy_arrays:NdArray",

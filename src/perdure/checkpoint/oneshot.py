@@ -13,6 +13,7 @@ from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.capture import Counters, capture
 from perdure.checkpoint.opening import Opened, open_checkpoint, read_manifest
+from perdure.checkpoint.policy import refuse_policy
 from perdure.checkpoint.restore import Conditions, restore
 from perdure.checkpoint.save import About
 from perdure.checkpoint.save import save as save_snapshot
@@ -199,6 +200,7 @@ def _open(path: str | os.PathLike[str], only: Collection[str] | None = None, wit
     directory = Path(path).expanduser()
     if not directory.is_dir():
         raise NoCheckpointError(f"{path}: no such directory.")
+    refuse_policy(directory, "a checkpoint")
     if (directory / "run.json").exists():
         raise NoCheckpointError(f"{path}: a run; name one of its checkpoints, {path}/checkpoints/step_….")
     try:

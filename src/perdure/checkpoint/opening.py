@@ -45,16 +45,25 @@ def read_manifest(store: Store, name: str) -> tuple[Manifest, str]:
     Raises:
         DamagedError: missing, unreadable, or not what was written.
     """
-    size = _files(store, name).get(FILE_NAME)
-    if size is None:
-        raise DamagedError(f"{name}: {FILE_NAME} is missing")
-    if size > MAX_BYTES:
-        raise DamagedError(f"{name}: {FILE_NAME} has {size} bytes, more than any that perdure writes")
-    data = _read(store, name, FILE_NAME).tobytes()
+    data = read_document(store, name, FILE_NAME)
     try:
         return decode_manifest(data), manifest_digest(data)
     except DamagedError as error:
         raise type(error)(f"{name}: {error}") from error
+
+
+def read_document(store: Store, name: str, file: str) -> bytes:
+    """The bytes of an entry's manifest, whatever it is called, if they are not too many.
+
+    Raises:
+        DamagedError: missing, unreadable or too large.
+    """
+    size = _files(store, name).get(file)
+    if size is None:
+        raise DamagedError(f"{name}: {file} is missing")
+    if size > MAX_BYTES:
+        raise DamagedError(f"{name}: {file} has {size} bytes, more than any that perdure writes")
+    return _read(store, name, file).tobytes()
 
 
 def open_checkpoint(store: Store, name: str, *, only: Collection[str] | None = None) -> Opened:
@@ -70,7 +79,7 @@ def open_checkpoint(store: Store, name: str, *, only: Collection[str] | None = N
         UsageError: `only` names no component, or a component that shares objects with one left out.
     """
     manifest, digest = read_manifest(store, name)
-    return Opened(name, digest, manifest, _snapshot(store, name, manifest, only))
+    return Opened(name, digest, manifest, read_snapshot(store, name, manifest, only))
 
 
 def _files(store: Store, name: str) -> dict[str, int]:
@@ -87,7 +96,8 @@ def _read(store: Store, name: str, file: str) -> np.ndarray:
         raise DamagedError(f"{name}/{file}: cannot be read ({error})") from error
 
 
-def _snapshot(store: Store, name: str, manifest: Manifest, only: Collection[str] | None) -> Snapshot:
+def read_snapshot(store: Store, name: str, manifest: Manifest, only: Collection[str] | None) -> Snapshot:
+    """The state that a manifest describes, verified; as `open_checkpoint`."""
     wanted = _wanted(name, manifest, only)
     buffers = _Buffers(_checked_files(store, name, manifest, wanted))
     components = {}

@@ -101,7 +101,7 @@ def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Sa
     """
     try:
         with store.stage(name) as staging:
-            components, rows, written_bytes = _write_components(store, staging, snapshot, previous)
+            components, rows, written_bytes = write_components(store, staging, snapshot, previous)
             manifest = _manifest(snapshot, about, components, rows)
             data = encode_manifest(manifest)
             staging.write(FILE_NAME, [data])
@@ -114,10 +114,15 @@ def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Sa
     return Saved(name, digest, manifest.state_digest, *sizes, components, rows)
 
 
-def _write_components(
+def write_components(
     store: Store, staging: Staging, snapshot: Snapshot, previous: Saved | None
 ) -> tuple[dict[str, Written], dict[Path, WrittenRows], int]:
-    """Writes or shares every component's files; returns them and the bytes that were written."""
+    """Writes or shares every component's files; returns them and the bytes that were written.
+
+    Raises:
+        UnsupportedLeafError: a leaf has no exact representation.
+        OSError: the store failed, or the disk would be full.
+    """
     arrays = {name: dict(arrays_of(part.tree, (name,))) for name, part in snapshot.components.items()}
     layouts = {name: _lay_out(held) for name, held in arrays.items() if held}
     old = previous.components if previous else {}
@@ -205,9 +210,43 @@ def _hashed(layout: Layout, whole: Digest, each: Mapping[str, Digest]) -> Iterat
 def _manifest(
     snapshot: Snapshot, about: About, written: Mapping[str, Written], rows: Mapping[Path, WrittenRows]
 ) -> Manifest:
+    components, digests = component_entries(snapshot, written, rows)
+    return Manifest(
+        env_steps=snapshot.env_steps,
+        updates=snapshot.updates,
+        boundary=snapshot.boundary,
+        components=components,
+        files=file_entries(written, rows),
+        state_digest=state_digest(digests, snapshot.env_steps, snapshot.updates, snapshot.boundary),
+        created=about.created or now(),
+        run_id=about.run_id,
+        parent=about.parent,
+        contract=about.contract,
+        arithmetic=about.arithmetic,
+        amended=about.amended,
+        trained_s=about.trained_s,
+        metrics=about.metrics,
+        scores=about.scores,
+    )
+
+
+def now() -> str:
+    """Wall-clock time, ISO 8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def file_entries(written: Mapping[str, Written], rows: Mapping[Path, WrittenRows]) -> dict[str, FileEntry]:
+    """Every file that was written or shared, by name."""
     files = {entry.file: entry.entry for entry in written.values()}
     for ring in rows.values():
         files |= ring.files
+    return files
+
+
+def component_entries(
+    snapshot: Snapshot, written: Mapping[str, Written], rows: Mapping[Path, WrittenRows]
+) -> tuple[dict[str, ComponentEntry], dict[str, str]]:
+    """What a manifest says of each component, and the components' digests."""
     segments = {path: ring.segments for path, ring in rows.items()}
     places = {path: place for entry in written.values() for path, place in entry.places.items()}
     digests = component_digests(snapshot, lambda path, _array: places[path].digest)
@@ -223,20 +262,4 @@ def _manifest(
         )
         for name, component in snapshot.components.items()
     }
-    return Manifest(
-        env_steps=snapshot.env_steps,
-        updates=snapshot.updates,
-        boundary=snapshot.boundary,
-        components=components,
-        files=files,
-        state_digest=state_digest(digests, snapshot.env_steps, snapshot.updates, snapshot.boundary),
-        created=about.created or datetime.now(UTC).isoformat(timespec="milliseconds"),
-        run_id=about.run_id,
-        parent=about.parent,
-        contract=about.contract,
-        arithmetic=about.arithmetic,
-        amended=about.amended,
-        trained_s=about.trained_s,
-        metrics=about.metrics,
-        scores=about.scores,
-    )
+    return components, digests

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 
 _log = logging.getLogger("perdure")
 
@@ -41,7 +42,7 @@ class BackgroundWriter:
 
     def raise_error(self) -> None:
         """Raises what a finished job raised, without waiting for one in flight."""
-        if not self.is_busy:
+        if self._job is not None and self._job.done():
             self.wait()
 
     def wait(self) -> None:
@@ -57,6 +58,11 @@ class BackgroundWriter:
             finally:
                 # An interrupt while waiting leaves the job in flight; a finished one is forgotten, error and all.
                 self._job = None if job.done() else job
+
+    def settle(self) -> None:
+        """Waits for the job in flight; what it raised stays for the next call that raises."""
+        if self._job is not None:
+            wait_for([self._job])
 
     def close(self) -> None:
         """Ends the thread, after the job in flight."""

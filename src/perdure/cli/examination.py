@@ -6,7 +6,7 @@ from pathlib import Path
 
 from perdure.checkpoint.opening import Opened
 from perdure.cli.metric_streams import read_stream
-from perdure.cli.targets import CheckpointTarget, RunTarget
+from perdure.cli.targets import CheckpointTarget, PolicyTarget, RunTarget
 from perdure.contract.comparison import compare
 from perdure.errors import DamagedError, NoRunError
 from perdure.format.manifest import FILE_NAME, Manifest
@@ -46,6 +46,8 @@ class Report:
     """Damage outside of the checkpoints: record, lineage, metrics."""
     notes: tuple[str, ...]
     """What is no damage but worth knowing."""
+    kind: str = "checkpoints"
+    """`checkpoints`, or `policy`: then the one that was examined is a policy."""
 
     @property
     def intact(self) -> list[str]:
@@ -65,6 +67,15 @@ def examine_checkpoint(target: CheckpointTarget) -> Examined:
     except DamagedError as error:
         return Examined(target.name, str(error), 0, (), None)
     return Examined(target.name, None, opened.manifest.size_bytes, tuple(_strays(target, opened)), opened.manifest)
+
+
+def examine_policy(target: PolicyTarget) -> Examined:
+    """Opens one policy and reads all of it."""
+    try:
+        opened = target.open()
+    except DamagedError as error:
+        return Examined(target.name, str(error), 0, (), None)
+    return Examined(target.name, None, opened.manifest.size_bytes, (), None)
 
 
 def _strays(target: CheckpointTarget, opened: Opened) -> Iterator[str]:
@@ -88,6 +99,8 @@ def examine_run(target: RunTarget) -> Report:
     if intact:
         _examine_metrics(run, intact[0], problems, notes)
     notes += _others(run)
+    examined = (examine_policy(policy) for policy in target.policies())
+    problems += [f"{run.policies.name}/{policy.problem}" for policy in examined if policy.problem is not None]
     return Report(run.path, checkpoints, tuple(problems), tuple(notes))
 
 

@@ -1,4 +1,4 @@
-"""`perdure ls [DIR]`: the runs below a folder."""
+"""`perdure ls [DIR]`: the runs and policies below a folder."""
 
 import argparse
 import os
@@ -6,10 +6,20 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from perdure.checkpoint.policy import is_policy
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import age, duration, print_json, print_table, size
-from perdure.cli.targets import RunTarget, environment_of, horizon_of, size_of
+from perdure.cli.targets import (
+    POLICY_CLASS,
+    PolicyTarget,
+    RunTarget,
+    class_of,
+    environment_of,
+    horizon_of,
+    size_of,
+)
 from perdure.errors import DamagedError, NoRunError
+from perdure.format.policy import FILE_NAME as POLICY_FILE
 from perdure.runs.directory import RunDirectory
 from perdure.runs.loading import manifest_of_run
 from perdure.runs.record import RunRecord, read_record
@@ -32,7 +42,7 @@ class Row:
     checkpoint: str | None
     """That checkpoint's name."""
     continuation_class: str | None
-    """That checkpoint's class."""
+    """That checkpoint's class; None if there is none, or of a policy."""
     size_bytes: int
     """Of all its files."""
     age_s: float | None
@@ -40,7 +50,9 @@ class Row:
     amended: bool
     """Whether somebody accepted a difference from the run's first contract."""
     problem: str | None
-    """What is wrong with the record or with a newer checkpoint."""
+    """What is wrong with the record, with a newer checkpoint or with the policy."""
+    kind: str = "run"
+    """`run` or `policy`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.expanduser()
     if not folder.is_dir():
         raise NoRunError(f"{folder}: no such directory. Check the spelling.")
-    rows = [describe(directory, folder) for directory in find_runs(folder)]
+    rows = list(_rows(folder))
     if arguments.json:
         print_json([asdict(row) for row in rows])
     elif rows:
@@ -69,11 +81,21 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+def _rows(folder: Path) -> Iterator[Row]:
+    """Every run, each followed by its policies; and policies that stand elsewhere."""
+    for directory in find_runs(folder):
+        if is_policy(directory.path):
+            yield describe_policy(PolicyTarget(directory.path), folder)
+            continue
+        yield describe(directory, folder)
+        yield from (describe_policy(policy, folder) for policy in RunTarget(directory).policies())
+
+
 def find_runs(folder: Path) -> Iterator[RunDirectory]:
-    """Every run at or below a folder, by path; links are not followed, folders that cannot be read are passed over."""
+    """Every run and lone policy at or below a folder, by path; no links, and nothing that cannot be read."""
     for place, folders, files in os.walk(folder):
         directory = RunDirectory(Path(place).absolute())
-        if directory.record.name in files:
+        if directory.record.name in files or POLICY_FILE in files:
             folders.clear()
             yield directory
         else:
@@ -108,6 +130,29 @@ def describe(directory: RunDirectory, folder: Path) -> Row:
     )
 
 
+def describe_policy(policy: PolicyTarget, folder: Path) -> Row:
+    """A policy's row."""
+    problem, manifest = None, None
+    try:
+        manifest = policy.manifest()
+    except DamagedError as error:
+        problem = str(error)
+    env = (manifest.environment.get("id") or environment_of(manifest.contract)) if manifest else None
+    return Row(
+        run=os.path.relpath(policy.path, folder),
+        env=env,
+        env_steps=manifest.env_steps if manifest else None,
+        total_steps=None,
+        checkpoint=manifest.checkpoint if manifest else None,
+        continuation_class=None,
+        size_bytes=size_of(policy.path),
+        age_s=age(manifest.created) if manifest else None,
+        amended=bool(manifest and manifest.amended),
+        problem=problem,
+        kind="policy",
+    )
+
+
 def _record(directory: RunDirectory, problems: list[str]) -> RunRecord | None:
     try:
         return read_record(directory.record)
@@ -123,10 +168,16 @@ def _cells(row: Row) -> tuple[str, ...]:
         "–" if row.env_steps is None else f"{row.env_steps:,}",
         "–" if row.total_steps is None else f"{row.total_steps:,}",
         (row.checkpoint or "none") + (" !" if row.problem else ""),
-        (row.continuation_class or "–") + (", amended" if row.amended else ""),
+        _class(row) + (", amended" if row.amended else ""),
         size(row.size_bytes),
         "–" if row.age_s is None else duration(row.age_s),
     )
+
+
+def _class(row: Row) -> str:
+    if row.kind == "policy":
+        return POLICY_CLASS
+    return class_of(row.continuation_class) if row.continuation_class else "–"
 
 
 def _print_problems(rows: list[Row]) -> None:

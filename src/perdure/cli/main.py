@@ -20,6 +20,8 @@ VERBS = {
     "ls": "list the runs below a folder",
     "show": "say what is in a run or a checkpoint",
     "verify": "read every byte of a run or a checkpoint and name what is damaged",
+    "export": "make a policy of a run: weights for inference, which cannot be resumed",
+    "eval": "play episodes with a policy",
     "convert": "turn a checkpoint of nnx-ppo into one of perdure's",
     "diff": "compare two runs or checkpoints bit by bit",
     "prune": "remove checkpoints that a retention policy does not keep",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from perdure.checkpoint.policy import refuse_policy
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.options import changed_options, launch_by_contract, total_in
 from perdure.cli.trainers import Resumption, trainer_named
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         NothingToLoadError: no run, no checkpoint, or nothing intact.
         LockedError: another process trains the run.
-        UsageError: the record does not tell how to go on.
+        UsageError: the record does not tell how to go on; or a policy stands there.
     """
     if arguments.command == []:
         raise UsageError("resume: no command after `--`.")
@@ -78,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--reason says why something is accepted; give --accept too.")
     given_texts(arguments.accept)  # what is no acceptance at all is said here, not in a script's traceback
     directory = open_directory(arguments.directory)
+    refuse_policy(directory.path, "a run")
     record = read_record(directory.record)
     history, unreadable = read_history(directory)
     decide(directory, "resume")

@@ -1,4 +1,4 @@
-"""`perdure show RUN_OR_CHECKPOINT`: what is in it, from its record and manifests alone."""
+"""`perdure show PATH`: what is in a run, a checkpoint or a policy, from its record and manifests alone."""
 
 import argparse
 import shlex
@@ -6,11 +6,22 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from perdure.cli import show_policy
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.inventory import inventory
 from perdure.cli.metric_streams import count_rows
 from perdure.cli.output import age, count, duration, print_json, print_table, size, value
-from perdure.cli.targets import CheckpointTarget, RunTarget, environment_of, find_target, horizon_of, size_of
+from perdure.cli.targets import (
+    POLICY_CLASS,
+    CheckpointTarget,
+    RunTarget,
+    class_of,
+    environment_of,
+    find_policy,
+    find_target,
+    horizon_of,
+    size_of,
+)
 from perdure.contract.sections import START
 from perdure.errors import DamagedError, UsageError
 from perdure.format.manifest import Manifest
@@ -24,7 +35,7 @@ NOTE = "Manifests are proven by their digests; tensor files are not read (`perdu
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
-    parser.add_argument("target", metavar="RUN_OR_CHECKPOINT", help="a run's directory, or a checkpoint's")
+    parser.add_argument("target", metavar="PATH", help="a run's directory, a checkpoint's or a policy's")
     parser.add_argument("--leaves", action="store_true", help="of a checkpoint: every leaf")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -36,6 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
         NoRunError: nothing is there.
         DamagedError: the record, or the manifest of a named checkpoint, is not what was written.
     """
+    policy = find_policy(arguments.target)
+    if policy is not None:
+        return show_policy.run(policy, arguments)
     target = find_target(arguments.target)
     if isinstance(target, CheckpointTarget):
         document, print_text = checkpoint_document(target, leaves=arguments.leaves), _print_checkpoint
@@ -72,6 +86,7 @@ def run_document(target: RunTarget) -> dict[str, Any]:
         "size_bytes": size_of(directory.path),
         "checkpoints": checkpoints,
         "set_aside": sorted(path.name for path in directory.damaged.iterdir()) if directory.damaged.is_dir() else [],
+        "policies": [policy.name for policy in target.policies()],
         "metrics_rows": rows,
         "last_metrics": last_row,
         "contract": {section: dict(keys) for section, keys in contract.items()},
@@ -118,10 +133,12 @@ def _print_run(document: Mapping[str, Any]) -> None:
         ("environment", document["env"] or "not stated"),
         ("steps", _progress(steps, total)),
         ("trained", "–" if document["trained_s"] is None else hours(document["trained_s"])),
-        ("class", document["continuation_class"] or "–"),
+        ("class", class_of(document["continuation_class"]) if document["continuation_class"] else "–"),
         ("size", size(document["size_bytes"])),
         ("metrics", count(document["metrics_rows"], "row")),
     ]
+    if document["policies"]:
+        facts.append(("policies", f"{', '.join(document['policies'])}: {POLICY_CLASS}"))
     if document["set_aside"]:
         facts.append(("damaged", f"{len(document['set_aside'])} set aside: {', '.join(document['set_aside'])}"))
     if document["parent"]:
@@ -218,7 +235,7 @@ def _print_checkpoint(document: Mapping[str, Any]) -> None:
             ("run", document["run_id"] or "none: saved by perdure.save"),
             ("created", f"{document['created']} ({duration(age(document['created']))} ago)"),
             ("counters", f"env_steps {document['env_steps']:,}, updates {document['updates']:,}"),
-            ("class", document["continuation_class"]),
+            ("class", class_of(document["continuation_class"])),
             ("state", document["state_digest"]),
             ("arrays", f"{size(document['size_bytes'])} in {count(len(document['files']), 'file')}"),
             ("computed by", ", ".join(f"{name} {version}" for name, version in document["arithmetic"].items())),

@@ -1,4 +1,4 @@
-"""What a user points at: a run or a checkpoint."""
+"""What a user points at: a run, a checkpoint or a policy."""
 
 import os
 from collections.abc import Mapping
@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from perdure.checkpoint.opening import Opened, open_checkpoint, read_manifest
+from perdure.checkpoint.policy import OpenedPolicy, is_policy, open_policy, read_policy_manifest, refuse_policy
 from perdure.contract.horizon import total_of
 from perdure.errors import DamagedError, NoCheckpointError, NoRunError
 from perdure.format.manifest import FILE_NAME, Manifest
+from perdure.format.policy import PolicyManifest
 from perdure.runs.directory import RunDirectory, newest_first, steps_of
 from perdure.runs.loading import manifest_of_run, open_of_run
+from perdure.runs.policies import policies_of
 from perdure.runs.record import read_record
 from perdure.store.local import LocalStore
 
@@ -65,6 +68,40 @@ class CheckpointTarget:
 
 
 @dataclass(frozen=True)
+class PolicyTarget:
+    """A policy's directory."""
+
+    path: Path
+    """The directory, absolute."""
+
+    @property
+    def name(self) -> str:
+        """Its name in its store."""
+        return self.path.name
+
+    @property
+    def store(self) -> LocalStore:
+        """The store that it stands in."""
+        return LocalStore(self.path.parent, self.path.parent.parent / "damaged")
+
+    def manifest(self) -> PolicyManifest:
+        """The manifest alone, proven by its own digest.
+
+        Raises:
+            DamagedError: it is not what was written.
+        """
+        return read_policy_manifest(self.store, self.name)[0]
+
+    def open(self) -> OpenedPolicy:
+        """Reads and verifies all of it.
+
+        Raises:
+            DamagedError: it is not what was written.
+        """
+        return open_policy(self.store, self.name)
+
+
+@dataclass(frozen=True)
 class RunTarget:
     """A run's directory."""
 
@@ -75,6 +112,10 @@ class RunTarget:
         """Its checkpoints, the newest first."""
         names = newest_first(self.directory.store().names())
         return [CheckpointTarget(self.directory.checkpoints / name) for name in names]
+
+    def policies(self) -> list[PolicyTarget]:
+        """Its policies, the newest first."""
+        return [PolicyTarget(self.directory.policies / name) for name in policies_of(self.directory)]
 
     def newest(self) -> CheckpointTarget:
         """Its newest checkpoint, intact or not.
@@ -96,6 +137,20 @@ class RunTarget:
 
 Target = RunTarget | CheckpointTarget
 
+POLICY_CLASS = "policy (evaluation only)"
+
+
+def class_of(fidelity: str) -> str:
+    """What a checkpoint is, in words."""
+    return f"checkpoint (resumable: {fidelity})"
+
+
+def find_policy(text: str | os.PathLike[str]) -> PolicyTarget | None:
+    """The policy at a path; None if something else or nothing stands there."""
+    path = Path(text).expanduser().resolve()
+    return PolicyTarget(path) if is_policy(path) else None
+
+
 Contract = Mapping[str, Mapping[str, Any]]
 
 
@@ -104,9 +159,11 @@ def find_target(text: str | os.PathLike[str]) -> Target:
 
     Raises:
         NoRunError: nothing is there, or something else.
+        UsageError: a policy is there.
     """
     path = Path(text).expanduser().resolve()
     run = RunDirectory(path)
+    refuse_policy(path, "a run or a checkpoint")
     if not path.is_dir():
         raise NoRunError(f"{path}: no such directory. Check the spelling; `perdure ls` lists runs.")
     if run.record.exists() or run.checkpoints.is_dir():

@@ -40,6 +40,8 @@ class Trainer:
     """Given the run's directory, recorded and changed options: raises a UsageError if they are not this perdure's."""
     resume: Callable[[Resumption, "Progress"], Trained]
     """Goes on to the horizon."""
+    policy: tuple[str, ...] = ("networks",)
+    """The components that are its policy."""
 
 
 def _check_nnx(directory: Path, recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> None:

@@ -1,15 +1,15 @@
-"""`perdure verify RUN_OR_CHECKPOINT`: is every byte what was written?"""
+"""`perdure verify PATH`: is every byte of a run, a checkpoint or a policy what was written?"""
 
 import argparse
 from typing import Any
 
-from perdure.cli.examination import Examined, Report, examine_checkpoint, examine_run
+from perdure.cli.examination import Examined, Report, examine_checkpoint, examine_policy, examine_run
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import count, print_json, size
-from perdure.cli.targets import CheckpointTarget, find_target
+from perdure.cli.targets import CheckpointTarget, find_policy, find_target
 
 NOTE = """\
-Reads all checkpoints of a run, its record, lineage and metrics; changes nothing.
+Reads all checkpoints and policies of a run, its record, lineage and metrics; changes nothing.
 exit codes: 0 all is intact; 1 something is damaged, but an intact checkpoint is left; 4 none is.
 """
 
@@ -17,7 +17,7 @@ exit codes: 0 all is intact; 1 something is damaged, but an intact checkpoint is
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
-    parser.add_argument("target", metavar="RUN_OR_CHECKPOINT", help="a run's directory, or a checkpoint's")
+    parser.add_argument("target", metavar="PATH", help="a run's directory, a checkpoint's or a policy's")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -39,6 +39,9 @@ def examine(place: str) -> Report:
     Raises:
         NoRunError: neither is there.
     """
+    policy = find_policy(place)
+    if policy is not None:
+        return Report(policy.path, (examine_policy(policy),), (), (), "policy")
     target = find_target(place)
     if isinstance(target, CheckpointTarget):
         examined = examine_checkpoint(target)
@@ -65,6 +68,8 @@ def _line(checkpoint: Examined) -> str:
 
 def _verdict(report: Report) -> str:
     total, intact = len(report.checkpoints), report.intact
+    if report.kind == "policy":
+        return "intact: a policy (evaluation only)." if intact else "nothing intact: the policy is damaged."
     if not total:
         return "there is no checkpoint."
     if not intact:
@@ -78,6 +83,7 @@ def _verdict(report: Report) -> str:
 def _document(report: Report) -> dict[str, Any]:
     return {
         "path": report.path,
+        "kind": report.kind,
         "sound": report.sound,
         "newest_intact": report.intact[0] if report.intact else None,
         "checkpoints": [

@@ -182,38 +182,47 @@ _FILE_TYPES: dict[str, tuple[type, ...]] = {"size": (int,), "digest": (str,)}
 
 
 def _checked(document: dict[str, Json]) -> Manifest:
-    _check_fields(document, _TYPES, FILE_NAME)
+    check_fields(document, _TYPES, FILE_NAME)
     if min(document["env_steps"], document["updates"], document["boundary"]) < 0:
         raise DamagedError(f"{FILE_NAME}: a negative counter")
-    _check_digest(document["state_digest"], f"{FILE_NAME}: state_digest")
+    check_digest(document["state_digest"], f"{FILE_NAME}: state_digest")
     if document["parent"] is not None:
-        _check_digest(document["parent"], f"{FILE_NAME}: parent")
-    _check_texts(document["arithmetic"], f"{FILE_NAME}: arithmetic")
+        check_digest(document["parent"], f"{FILE_NAME}: parent")
+    check_texts(document["arithmetic"], f"{FILE_NAME}: arithmetic")
     _check_metrics(document)
     if not all(isinstance(text, str) for text in document["amended"]):
         raise DamagedError(f"{FILE_NAME}: amended: an acceptance is text")
     if not 0 <= document["trained_s"] < math.inf:
         raise DamagedError(f"{FILE_NAME}: trained_s: seconds of training are 0 or more")
-    components = {name: _component(name, entry) for name, entry in document["components"].items()}
-    files = {name: _file(name, entry) for name, entry in document["files"].items()}
+    components, files = decode_entries(document, FILE_NAME)
     contract, amended = decode_contract(document["contract"], FILE_NAME), tuple(document["amended"])
     return Manifest(**{**document, "components": components, "files": files, "contract": contract, "amended": amended})
 
 
-def _component(name: str, entry: Json) -> ComponentEntry:
-    place = f"{FILE_NAME}: component {name[:80]}"
-    _check_fields(entry, _COMPONENT_TYPES, place)
-    _check_digest(entry["digest"], place)
-    _check_texts(entry["facts"], f"{place}: facts")
+def decode_entries(document: Mapping[str, Json], place: str) -> tuple[dict[str, ComponentEntry], dict[str, FileEntry]]:
+    """The components and files of a document.
+
+    Raises:
+        DamagedError: one is malformed; the message begins with `place`.
+    """
+    components = {name: _component(name, entry, place) for name, entry in document["components"].items()}
+    return components, {name: _file(name, entry, place) for name, entry in document["files"].items()}
+
+
+def _component(name: str, entry: Json, document: str) -> ComponentEntry:
+    place = f"{document}: component {name[:80]}"
+    check_fields(entry, _COMPONENT_TYPES, place)
+    check_digest(entry["digest"], place)
+    check_texts(entry["facts"], f"{place}: facts")
     if entry["fidelity"] not in CLASSES:
         raise DamagedError(f"{place}: unknown class {entry['fidelity'][:80]!r}")
     return ComponentEntry(**entry)
 
 
-def _file(name: str, entry: Json) -> FileEntry:
-    place = f"{FILE_NAME}: file {name[:80]!r}"
-    _check_fields(entry, _FILE_TYPES, place)
-    _check_digest(entry["digest"], place)
+def _file(name: str, entry: Json, document: str) -> FileEntry:
+    place = f"{document}: file {name[:80]!r}"
+    check_fields(entry, _FILE_TYPES, place)
+    check_digest(entry["digest"], place)
     if "/" in name or "\0" in name or name.startswith(".") or not name or entry["size"] < 0:
         raise DamagedError(f"{place} cannot be a file of a checkpoint")
     return FileEntry(**entry)
@@ -222,20 +231,30 @@ def _file(name: str, entry: Json) -> FileEntry:
 def _check_metrics(document: dict[str, Json]) -> None:
     if document["metrics"] is not None:
         place = f"{FILE_NAME}: metrics"
-        _check_fields(document["metrics"], {"offset": (int,), "digest": (str,)}, place)
-        _check_digest(document["metrics"]["digest"], place)
+        check_fields(document["metrics"], {"offset": (int,), "digest": (str,)}, place)
+        check_digest(document["metrics"]["digest"], place)
         if document["metrics"]["offset"] < 0:
             raise DamagedError(f"{place}: a negative offset")
     if any(type(score) not in (int, float) for score in document["scores"].values()):
         raise DamagedError(f"{FILE_NAME}: scores: a score is a number")
 
 
-def _check_digest(text: str, place: str) -> None:
+def check_digest(text: str, place: str) -> None:
+    """Refuses what is no spelling of a digest.
+
+    Raises:
+        DamagedError: it is none.
+    """
     if not DIGEST_PATTERN.fullmatch(text):
         raise DamagedError(f"{place}: a malformed digest")
 
 
-def _check_texts(texts: Mapping[str, Json], place: str) -> None:
+def check_texts(texts: Mapping[str, Json], place: str) -> None:
+    """Refuses values that are no text.
+
+    Raises:
+        DamagedError: there is one.
+    """
     if not all(isinstance(text, str) for text in texts.values()):
         raise DamagedError(f"{place}: a value that is no text")
 
@@ -264,7 +283,12 @@ def decode_contract(document: Json, place: str) -> dict[str, dict[str, Any]]:
         raise DamagedError(f"{place}: the contract is malformed: {error}") from error
 
 
-def _check_fields(entry: Any, types: Mapping[str, tuple[type, ...]], place: str) -> None:
+def check_fields(entry: Any, types: Mapping[str, tuple[type, ...]], place: str) -> None:
+    """Refuses an object that has not exactly these fields, of these types.
+
+    Raises:
+        DamagedError: the message names the field.
+    """
     if not isinstance(entry, dict):
         raise DamagedError(f"{place}: not an object")
     for name in sorted(types.keys() ^ entry.keys()):

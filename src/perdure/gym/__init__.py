@@ -1,11 +1,22 @@
-"""Helpers for users of Gymnasium: vector environments whose state can be saved, streams of levels, recorded engines."""
+"""Helpers for users of Gymnasium: vector environments whose state can be saved, level pools, recordings, players."""
 
 from perdure.gym.async_envs import AsyncVectorEnv
 from perdure.gym.level_pool import LevelPool
 from perdure.gym.make_vec import make_vec
+from perdure.gym.player import Player
 from perdure.gym.probing import Probe, probe
 from perdure.gym.recorded import Recorded
 from perdure.gym.snapshot import Snapshot
 from perdure.gym.sync_envs import SyncVectorEnv
 
-__all__ = ["AsyncVectorEnv", "LevelPool", "Probe", "Recorded", "Snapshot", "SyncVectorEnv", "make_vec", "probe"]
+__all__ = [
+    "AsyncVectorEnv",
+    "LevelPool",
+    "Player",
+    "Probe",
+    "Recorded",
+    "Snapshot",
+    "SyncVectorEnv",
+    "make_vec",
+    "probe",
+]

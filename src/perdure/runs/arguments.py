@@ -22,6 +22,8 @@ def count(verb: str, name: str, value: Any) -> int:
     Raises:
         UsageError: it is no whole number, or negative.
     """
+    if type(value) is int and value >= 0:  # the usual case, at every step of an off-policy loop
+        return value
     try:
         number = operator.index(value)
     except TypeError as error:

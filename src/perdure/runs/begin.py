@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from perdure.checkpoint.policy import refuse_policy
 from perdure.errors import AllDamagedError, DamagedError, NoCheckpointError, NoRunError, UsageError
 from perdure.runs.directory import RunDirectory, newest_first
 from perdure.runs.resumption import read_history
@@ -24,9 +25,10 @@ def decide(directory: RunDirectory, mode: str) -> Beginning:
         NoRunError: `resume`, and there is no run.
         NoCheckpointError: `resume`, and the run was stopped before its first commit.
         AllDamagedError: all that is left of the run's checkpoints stands under `damaged/`.
-        UsageError: `new`, and there is a run already.
+        UsageError: `new`, and there is a run already; or a policy stands there.
         DamagedError: checkpoints without a `run.json`.
     """
+    refuse_policy(directory.path, "a run")
     has_record = directory.record.exists()
     has_checkpoints = any(newest_first(directory.store().names()))
     if has_checkpoints and not has_record:

@@ -30,9 +30,10 @@ class Every:
 
     def is_due(self, before: Counters, now: Counters, seconds_since_commit: float) -> bool:
         """Whether the boundary `now`, which follows the boundary `before`, is due."""
+        # Asked at every step of an off-policy loop.
         return (
-            _passed(self.env_steps, before.env_steps, now.env_steps)
-            or _passed(self.updates, before.updates, now.updates)
+            (self.env_steps is not None and before.env_steps // self.env_steps < now.env_steps // self.env_steps)
+            or (self.updates is not None and before.updates // self.updates < now.updates // self.updates)
             or (self.minutes is not None and seconds_since_commit >= 60 * self.minutes)
         )
 
@@ -42,7 +43,3 @@ class Every:
             f"{interval:,} {name.replace('_', ' ')}" for name, interval in vars(self).items() if interval is not None
         ]
         return f"a checkpoint every {' or every '.join(parts)}" if parts else "no checkpoint but the first and the last"
-
-
-def _passed(interval: int | None, before: int, now: int) -> bool:
-    return interval is not None and before // interval < now // interval

@@ -105,6 +105,11 @@ class Committer:
         """Differences that were accepted so far."""
         return self._past.amended
 
+    @property
+    def contract(self) -> Mapping[str, Mapping[str, Any]]:
+        """What checkpoints of this opening bear."""
+        return self._past.contract
+
     def wait(self) -> None:
         """Waits for the commit in flight.
 
@@ -112,6 +117,10 @@ class Committer:
             CommitError: it failed.
         """
         self._writer.wait()
+
+    def settle(self) -> None:
+        """Waits for the commit in flight; an error of it is raised later, where the training loop expects it."""
+        self._writer.settle()
 
     def close(self) -> None:
         """Ends the writer's thread, after the commit in flight."""

@@ -59,6 +59,15 @@ class RunDirectory:
         """Checkpoints that a resume stepped back from."""
         return self.path / "damaged"
 
+    @property
+    def policies(self) -> Path:
+        """One directory a policy: evaluation only."""
+        return self.path / "policies"
+
+    def policy_store(self) -> LocalStore:
+        """The store of its policies."""
+        return LocalStore(self.policies, self.damaged)
+
     def store(self) -> LocalStore:
         """The store of its checkpoints."""
         return LocalStore(self.checkpoints, self.damaged)

@@ -193,7 +193,7 @@ def _tidied(directory: RunDirectory, journal: Journal, found: Found) -> list[str
 
 def _leftovers(directory: RunDirectory) -> list[str]:
     try:
-        removed = directory.store().remove_leftovers()
+        removed = [*directory.store().remove_leftovers(), *directory.policy_store().remove_leftovers()]
     except OSError as error:  # a file that is open elsewhere, on a network disk: no reason not to train
         return [f"what a stopped process left behind could not be removed ({error}); the next resume tries again."]
     return [f"removed {name}, {_kind_of(name)} that a stopped process left behind." for name in removed]

@@ -6,6 +6,7 @@ import os
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -33,11 +34,12 @@ from perdure.runs.arguments import (
 from perdure.runs.begin import decide
 from perdure.runs.boundary_reset import BoundaryReset, Resets
 from perdure.runs.cadence import Every
-from perdure.runs.committer import AfterCommit, Terms
+from perdure.runs.committer import AfterCommit, Terms, scores_of
 from perdure.runs.contract_terms import ContractTerms, Numerics
 from perdure.runs.directory import open_directory, step_name
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.opening import Opening, OpenRun, check_beginning, open_run
+from perdure.runs.policies import Policies, PolicyTerms, Source
 from perdure.runs.requirement import required_class
 from perdure.runs.retention import Keep, KeepAny
 from perdure.runs.standing import Standing
@@ -89,6 +91,9 @@ class Run(Standing):
         boundary_reset: BoundaryReset | None = None,
         accept: Accept = (),
         reason: str | None = None,
+        policy: Sequence[str] = (),
+        policy_every: Every | None = None,
+        keep_policies: Keep | KeepAny | None = None,
     ) -> None:
         """Prepares a run; the disk is not touched before `restore`.
 
@@ -120,6 +125,9 @@ class Run(Standing):
                 decides the cadence in the place of `every` (docs/gymnasium.md).
             accept: differences that are accepted, by key: `{"algorithm.learning_rate": (3e-4, 1e-4)}`.
             reason: why, for the lineage.
+            policy: the components that `export_policy` exports: networks, and normalisers of what they see.
+            policy_every: when boundaries export a policy to `policies/`; the one at the horizon then does, too.
+            keep_policies: which of those stay; None: all.
 
         Raises:
             UsageError: an argument cannot be right.
@@ -144,6 +152,7 @@ class Run(Standing):
         self._launch = launch
         self._strict = strict
         self._terms = Terms(keep, background, after_commit)
+        self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
         self._pid: int | None = None
         self._release: weakref.finalize[..., Any] | None = None
         self._open: OpenRun | None = None
@@ -259,16 +268,46 @@ class Run(Standing):
                 Committed checkpoints are untouched.
         """
         opened = self._opened("boundary")
-        self._raise_error()
+        self._raise_error(opened)
         before, now = self._counters, next_counters(self._counters, env_steps, updates)
         values = self._resets.marked(values)
         if values.keys() != self._values:
             self._take_live(values)
-        if self._is_due(before, now):
+        is_due = self._is_due(before, now)
+        if is_due:
             self._commit(opened, {**self._live, **values}, now, metrics)
-            return self._resets.reset(now)
-        self._note(opened, now, metrics)
-        return None
+        else:
+            self._note(opened, now, metrics)
+        if self._policies.is_due(before, now, at_horizon=self.is_finished):
+            self._policies.export_due(self._source("boundary", values), scores_of(metrics or {}))
+        return self._resets.reset(now) if is_due else None
+
+    def export_policy(
+        self, path: str | os.PathLike[str] | None = None, *, components: Sequence[str] | None = None, **values: Any
+    ) -> Path:
+        """Exports components for inference, as they are now: a policy, which cannot be resumed (docs/policies.md).
+
+        Args:
+            path: the directory to make; default: `policies/step_…` in the run's directory.
+            components: which; default: those that `Run(policy=…)` names.
+            **values: those of them that are values.
+
+        Returns:
+            Where the policy stands.
+
+        Raises:
+            UsageError: nobody says which components, or there are no such.
+            ForgottenValueError: one is a value and was not handed in.
+            CaptureError: one cannot be captured.
+            CommitError: something stands at `path`, or the disk failed.
+        """
+        return self._policies.export(self._source("export_policy", values), path, components)
+
+    def _source(self, verb: str, values: Mapping[str, Any]) -> Source:
+        opened, objects = self._opened(verb), {**self._live, **values}
+        names = self._values | self._live.keys()
+        journal = opened.journal
+        return Source(self._directory, opened.committer, journal, self._resolver, objects, names, self._counters)
 
     def _note(self, opened: OpenRun, now: Counters, metrics: Mapping[str, Any] | None) -> None:
         """Takes the boundary: its row and its counters."""
@@ -302,11 +341,10 @@ class Run(Standing):
             self._last_commit, self._last_commit_at = before
             raise
 
-    def _raise_error(self, *, wait: bool = False) -> None:
+    def _raise_error(self, opened: OpenRun, *, wait: bool = False) -> None:
         """Raises what a commit in the background failed with; the next boundary of the cadence tries anew."""
-        committer = self._opened("boundary").committer
         try:
-            committer.wait() if wait else committer.raise_error()
+            opened.committer.wait() if wait else opened.committer.raise_error()
         except BaseException:
             self._last_commit, self._last_commit_at = None, -math.inf
             raise
@@ -332,7 +370,7 @@ class Run(Standing):
         if self._last_commit != now:
             self._take_final(values)
             self._commit(opened, {**self._live, **values}, now, None)
-        self._raise_error(wait=True)
+        self._raise_error(opened, wait=True)
         self._end("finished", checkpoint=step_name(self.env_steps))
 
     def _take_final(self, values: dict[str, Any]) -> None:

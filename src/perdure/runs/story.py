@@ -9,7 +9,7 @@ from perdure.runs.directory import steps_of
 
 Event = Mapping[str, Any]
 
-_ROUTINE = frozenset({"committed", "removed"})
+_ROUTINE = frozenset({"committed", "removed", "exported"})
 _WITHOUT_A_WORD = "the process before had ended without a word: killed, or the machine stopped"
 _FORKED = "forked"
 _ENDS = frozenset({"stopped", "finished", _FORKED})
@@ -53,6 +53,9 @@ def _routine(events: list[Event]) -> str:
     if removed:
         noun = "older one" if steps else "checkpoint"
         parts.append(f"removed {removed} {noun}{'s' if removed > 1 else ''}")
+    policies = sum(event["event"] == "exported" for event in events)
+    if policies:
+        parts.append(f"exported {policies} polic{'ies' if policies > 1 else 'y'}")
     return ", ".join(parts)
 
 

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
-
 import torch
-from perdure import UsageError
 from torch import Tensor
+
+from perdure import UsageError
 
 FORBIDDEN = -1e8
 """Logit of an action that a mask forbids: its probability is zero, and its share of the entropy is no NaN."""

@@ -4,10 +4,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import NormalizeObservation
 
-import torch
 from perdure import UsageError
 from perdure.gym import make_vec
 from perdure.torch.actions import Actions
@@ -41,7 +41,6 @@ def _has_statistics(env: gymnasium.Env[Any, Any]) -> bool:
     return False
 
 
-@torch.no_grad()
 def evaluate(
     networks: ActorCritic, actions: Actions, factory: Factory, config: PPOConfig, env_steps: int
 ) -> dict[str, Any]:
@@ -51,6 +50,24 @@ def evaluate(
 
     Returns:
         Mean, least and greatest return and mean length. An episode counts up to `eval_max_length` steps.
+    """
+    returns, lengths, _ = play(networks, actions, factory, config, env_steps)
+    return {
+        "eval/return_mean": float(returns.mean()),
+        "eval/return_min": float(returns.min()),
+        "eval/return_max": float(returns.max()),
+        "eval/length_mean": float(lengths.mean()),
+    }
+
+
+@torch.no_grad()
+def play(
+    networks: ActorCritic, actions: Actions, factory: Factory, config: PPOConfig, env_steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The episodes of `evaluate`, one by one.
+
+    Returns:
+        Returns, float64; lengths, int64; and which were cut off, bool: shape (`eval_episodes`,) each.
     """
     count = config.eval_episodes
     envs = make_vec([factory] * count, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -74,9 +91,4 @@ def evaluate(
         lengths += running
         running &= ~starts
     envs.close()
-    return {
-        "eval/return_mean": float(returns.mean()),
-        "eval/return_min": float(returns.min()),
-        "eval/return_max": float(returns.max()),
-        "eval/length_mean": float(lengths.mean()),
-    }
+    return returns, lengths, running

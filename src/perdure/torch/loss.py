@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from perdure.torch.config import PPOConfig
 from torch import Tensor
+
+from perdure.torch.config import PPOConfig
 
 
 @dataclass(frozen=True)

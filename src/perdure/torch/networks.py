@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
-from torch.nn import functional
-
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 Layer = TypeVar("Layer", bound=nn.Module)
 

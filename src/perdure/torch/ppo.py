@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
-
 import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
 from perdure import Run
 from perdure.torch.actions import actions_of
 from perdure.torch.config import PPOConfig
@@ -32,7 +33,6 @@ from perdure.torch.loss import Taught, Told, ppo_loss
 from perdure.torch.networks import ActorCritic, Carry, to_numpy
 from perdure.torch.rollout import collect
 from perdure.torch.state import Carried, LogFn, Rollout, Task, TrainingState
-from torch import Tensor
 
 HORIZON = "total_timesteps"
 """The field that says how long to train."""

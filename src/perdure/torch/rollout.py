@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
-
 import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
 from perdure.torch.config import PPOConfig
 from perdure.torch.environments import masks_for, step
 from perdure.torch.networks import Carry, to_numpy, to_tensors
 from perdure.torch.state import Carried, Rollout, Task, TrainingState
-from torch import Tensor
 
 
 @torch.no_grad()

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-
 import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from torch import Tensor
+
 from perdure.torch.actions import Actions
 from perdure.torch.config import PPOConfig
 from perdure.torch.environments import Factory
 from perdure.torch.networks import ActorCritic, Carry
-from torch import Tensor
 
 LogFn = Callable[[dict[str, Any], int], None]
 """Called with an update's metrics (flat names, plain numbers) and the env-steps taken."""

@@ -1,0 +1,265 @@
+"""`perdure eval`: the same numbers for the same seed, after everything the policy was trained for was compared."""
+
+import importlib
+import json
+import random
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium")
+pytest.importorskip("torch")
+
+import gymnasium
+
+import perdure
+import torch
+
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("global_generators")]
+
+TRAIN = ("train", "torch-ppo", "--env", "CartPole-v1", "--n-envs", 2, "--n-steps", 8, "--n-minibatches", 2)
+
+ENTRY = '''
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+import perdure.gym
+
+
+class Maze(gymnasium.Env):
+    """Ends after five steps; the reward is the action."""
+
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Box(0, 1, (3,)), spaces.Discrete(2)
+        self.pool = perdure.gym.LevelPool(["levels/a.txt", "levels/b.txt"])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.pool.next()
+        self.steps = 0
+        return self.np_random.random(3).astype(np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.np_random.random(3).astype(np.float32), float(action), self.steps == 5, False, {}
+
+
+gymnasium.envs.registration.registry.pop("perdure/Maze-v0", None)
+gymnasium.register("perdure/Maze-v0", Maze, disable_env_checker=True)
+
+
+def player(env):
+    agent = torch.nn.Linear(3, 2)
+
+    def act(observation, info):
+        return int(torch.distributions.Categorical(logits=agent(torch.from_numpy(observation))).sample())
+
+    return perdure.gym.Player({"agent": agent}, act, contract={"env": {"rules": 2}})
+
+
+def forgetful(env):
+    made = player(env)
+    return perdure.gym.Player(made.targets, made.act)
+
+
+def wrong(env):
+    return None
+'''
+
+
+@pytest.fixture(scope="session")
+def torch_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a tiny training by `perdure train torch-ppo`."""
+    from perdure.cli.main import main
+
+    place = tmp_path_factory.mktemp("torch")
+    states = random.getstate(), np.random.get_state()
+    words = [*TRAIN, "--total-timesteps", 48, "--hidden-sizes", 4, "--run", place / "run"]
+    assert main([str(word) for word in words]) == 0
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    assert main(["export", str(place / "run"), "--to", str(place / "policy")]) == 0
+    return place / "policy"
+
+
+@pytest.fixture
+def maze_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a script, with an agent of its own and a pool of levels."""
+
+    (tmp_path / "levels").mkdir()
+    for name in "ab":
+        (tmp_path / "levels" / f"{name}.txt").write_text(name)
+    (tmp_path / "my_agent.py").write_text(ENTRY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_agent", raising=False)
+    maze = importlib.import_module("my_agent").Maze
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        agent = torch.nn.Linear(3, 2)
+    with perdure.Run(tmp_path / "run", policy=["agent"], contract={"env": {"rules": 2}}) as run:
+        run.restore(agent=agent, env=gymnasium.make("perdure/Maze-v0"))
+        assert maze.__name__ == "Maze"
+        return run.export_policy(tmp_path / "policy")
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_one_others(perdure_cli, torch_policy: Path):
+    first, again, other = (
+        json.loads(perdure_cli("eval", torch_policy, "--episodes", 4, "--seed", seed, "--json").out)
+        for seed in (1, 1, 2)
+    )
+
+    assert first == again
+    assert first["returns"] != other["returns"]
+    assert (first["episodes"], len(first["returns"]), first["env"]) == (4, 4, "CartPole-v1")
+    assert first["return_mean"] == pytest.approx(np.mean(first["returns"]))
+    assert first["return_std"] == pytest.approx(np.std(first["returns"]))
+
+
+def test_it_is_what_the_trainer_s_own_evaluation_gives(perdure_cli, torch_policy: Path):
+    from perdure.torch.actions import actions_of
+    from perdure.torch.environments import factory_of
+    from perdure.torch.evaluation import evaluate
+    from perdure.torch.policies import build, config_of
+
+    policy = perdure.Policy(torch_policy)
+    config = replace(config_of(policy), seed=3, eval_episodes=4)
+    factory = factory_of("CartPole-v1", config)
+    env = factory()
+    networks = policy.load(networks=build(env, config))["networks"]
+    expected = evaluate(networks, actions_of(env.action_space), factory, config, 0)
+    actual = json.loads(perdure_cli("eval", torch_policy, "--episodes", 4, "--seed", 3, "--json").out)
+
+    assert expected["eval/return_mean"] == actual["return_mean"]
+
+
+def test_no_generator_of_the_process_is_drawn_from(perdure_cli, torch_policy: Path):
+    before = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes()
+    result = perdure_cli("eval", torch_policy, "--episodes", 2)
+    after = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes()
+
+    assert result.code == 0
+    assert before == after
+
+
+def test_another_environment_is_a_mismatch(perdure_cli, torch_policy: Path):
+    result = perdure_cli("eval", torch_policy, "--env", "Acrobot-v1")
+
+    assert result.code == 3
+    assert "the policy was trained for something else: 4 differences; nothing was changed." in result.err
+    assert "environment.action_space: 'Discrete(2)' in the run, 'Discrete(3)' here." in result.err
+    assert "env.env_id: 'CartPole-v1' in the run, 'Acrobot-v1' here." in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--episodes", 0), "--episodes 0: a whole number from 1."),
+        (("--seed", -1), "--seed -1: a whole number from 0"),
+        (("--env", "Nowhere-v0"), "environment 'Nowhere-v0' cannot be made"),
+        (("--entry", "nothing"), "--entry nothing: MODULE:FUNCTION, such as my_agent:player."),
+        (("--entry", "nowhere:player"), "--entry nowhere:player: No module named 'nowhere'."),
+    ],
+)
+def test_bad_words(perdure_cli, torch_policy: Path, words: tuple[object, ...], message: str):
+    result = perdure_cli("eval", torch_policy, *words)
+
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_a_checkpoint_and_a_run_are_no_policies(perdure_cli, torch_policy: Path):
+    run = torch_policy.parent / "run"
+    checkpoint = perdure_cli("eval", run / "checkpoints" / "step_0000000048")
+    whole = perdure_cli("eval", run)
+
+    assert (checkpoint.code, whole.code) == (2, 2)
+    assert "step_0000000048: a checkpoint, not a policy. Make a policy of it: perdure export" in checkpoint.err
+    assert "a run, not a policy. Make a policy of it: perdure export" in whole.err
+
+
+def test_a_flipped_bit_is_found(perdure_cli, torch_policy: Path, tmp_path: Path, flip):
+    copy = shutil.copytree(torch_policy, tmp_path / "copy")
+    flip(copy / "networks.safetensors")
+    result = perdure_cli("eval", copy)
+
+    assert result.code == 4
+    assert "copy/networks.safetensors: " in result.err
+
+
+def test_a_network_of_one_s_own(perdure_cli, maze_policy: Path):
+    words = ("eval", maze_policy, "--entry", "my_agent:player", "--episodes", 6, "--json")
+    first, again, other = (json.loads(perdure_cli(*words, "--seed", seed).out) for seed in (1, 1, 2))
+
+    assert first == again
+    assert first["returns"] != other["returns"]
+    assert (first["env"], first["length_mean"], first["cut_off"]) == ("perdure/Maze-v0", 5, 0)
+    assert json.loads(perdure_cli(*words, "--max-length", 3).out)["cut_off"] == 6
+
+
+def test_without_an_entry_nobody_can_build_it(perdure_cli, maze_policy: Path):
+    result = perdure_cli("eval", maze_policy)
+
+    assert result.code == 2
+    assert "agent come from a script, and nobody here can build them. Give --entry MODULE:FUNCTION" in result.err
+
+
+def test_a_changed_level_and_a_missing_key_are_mismatches(perdure_cli, maze_policy: Path):
+    forgetful = perdure_cli("eval", maze_policy, "--entry", "my_agent:forgetful")
+    (maze_policy.parent / "levels" / "b.txt").write_text("other")
+    changed = perdure_cli("eval", maze_policy, "--entry", "my_agent:player")
+
+    assert (forgetful.code, changed.code) == (3, 3)
+    assert "env.rules: 2 in the run, nothing here." in forgetful.err
+    assert "environment.levels/1: " in changed.err
+    assert "Play the levels that it was trained on, byte for byte." in changed.err
+
+
+def test_an_entry_that_gives_something_else(perdure_cli, maze_policy: Path):
+    result = perdure_cli("eval", maze_policy, "--entry", "my_agent:wrong")
+
+    assert result.code == 2
+    assert "the entry gave a NoneType, not a perdure.gym.Player." in result.err
+
+
+def test_running_statistics_in_environments_are_no_part_of_a_policy(perdure_cli, tmp_path: Path):
+    words = [*TRAIN, "--total-timesteps", 16, "--hidden-sizes", 4, "--wrappers", "normalize", "--run", tmp_path / "run"]
+    assert perdure_cli(*words).code == 0
+    assert perdure_cli("export", tmp_path / "run", "--to", tmp_path / "policy").code == 0
+
+    result = perdure_cli("eval", tmp_path / "policy")
+
+    assert result.code == 2
+    assert "trained behind NormalizeObservation" in result.err
+
+
+def test_a_policy_of_a_script_that_calls_the_trainer(perdure_cli, tmp_path: Path):
+    from perdure.torch import PPOConfig, train
+
+    config = PPOConfig(total_timesteps=16, n_envs=2, n_steps=8, n_minibatches=2, hidden_sizes=(4, 3), lstm_size=5)
+    train("CartPole-v1", config, run=tmp_path / "run")
+    words = ("export", tmp_path / "run", "--to", tmp_path / "policy", "--components", "networks")
+    assert perdure_cli(*words).code == 0
+
+    result = perdure_cli("eval", tmp_path / "policy", "--episodes", 2, "--max-length", 5)
+
+    assert result.code == 0
+    assert "over 2 episodes of CartPole-v1 (seed 0)" in result.out
+
+
+def test_a_policy_of_the_trainer_with_jax(perdure_cli, trained: Path, tmp_path: Path):
+    assert perdure_cli("export", trained, "--to", tmp_path / "policy").code == 0
+    words = ("eval", tmp_path / "policy", "--episodes", 3, "--max-length", 8, "--json")
+    first, again, other = (json.loads(perdure_cli(*words, "--seed", seed).out) for seed in (1, 1, 2))
+    refused = perdure_cli(*words, "--env", "Acrobot-v1")
+
+    assert first == again
+    assert (first["episodes"], first["seed"], other["seed"]) == (3, 1, 2)
+    assert refused.code == 3
+    assert "env.env_id: 'CartPole-v1' in the run, 'Acrobot-v1' here." in refused.err
