@@ -13,7 +13,7 @@ from perdure.tree.leaves import Tree
 
 
 class Own(ExactAdapter):
-    """Loggers and locks: they hold nothing that a training depends on, and a resume keeps its own."""
+    """Loggers: they hold nothing that a training depends on, and a resume keeps its own."""
 
     id = "own"
     kind: Kind = "fact"

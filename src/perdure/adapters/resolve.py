@@ -38,8 +38,6 @@ EXACT = MappingProxyType(
         "numpy.random.bit_generator.SeedSequence": "numpy_random:SeedSequence",
         "numpy.random.mtrand.RandomState": "numpy_random:RandomState",
         "random.Random": "python_random:Random",
-        "_thread.lock": "facts:Own",
-        "_thread.RLock": "facts:Own",
         "torch._C.Generator": "torch_random:Generator",
         "torch.dtype": "torch_tensors:Constant",
         "torch.device": "torch_tensors:Constant",
