@@ -95,7 +95,7 @@ def test_ids_are_stable_and_distinct():
     adapters = {load(target).id for target in targets if not target.startswith(OF_FRAMEWORKS)}
 
     assert adapters == {
-        *("plain", "dict", "ordered-dict", "namespace", "list", "tuple", "deque", "partial"),
+        *("plain", "dict", "ordered-dict", "namespace", "list", "tuple", "deque", "partial", "own"),
         *("numpy-array", "numpy-scalar", "numpy-generator"),
         *("numpy-bit-generator", "numpy-seed-sequence", "numpy-random-state", "python-random", "process-rng"),
     }

@@ -50,6 +50,7 @@ EXACT = MappingProxyType(
 
 INHERITED = MappingProxyType(
     {
+        "logging.Logger": "facts:Own",
         "numpy.generic": "numpy_arrays:NumpyScalar",
         "numpy.random.bit_generator.BitGenerator": "numpy_random:BitGenerator",
         "jaxlib._jax.ArrayImpl": "jax_arrays:JaxArray",

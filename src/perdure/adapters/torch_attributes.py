@@ -17,6 +17,9 @@ from perdure.tree.diff import summary
 from perdure.tree.leaves import PLAIN_TYPES, Tree
 from perdure.tree.paths import Step
 
+SHAPE = "shape"
+"""Below a tensor among the attributes: the setting that tells the shape a fresh start gives it."""
+
 _OWN_PACKAGES = frozenset({"torch", "builtins", "typing", "abc"})
 
 
@@ -98,6 +101,8 @@ def captured(value: Any, name: Step, walk: Walk) -> Tree:
     if type(value) in PLAIN_TYPES:
         walk.settings[(*walk.path, name)] = value
         return value
+    if isinstance(value, torch.Tensor):  # its numbers are state, and its shape may become another
+        walk.settings[(*walk.path, name, SHAPE)] = "×".join(map(str, value.shape)) or "no axes"
     return walk.capture(value, name)
 
 

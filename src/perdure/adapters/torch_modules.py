@@ -16,6 +16,7 @@ from perdure.adapters.containers import Children, Container
 from perdure.adapters.torch_attributes import ByAttributes, is_data, note_class
 from perdure.adapters.torch_dtypes import array_of, in_rows
 from perdure.adapters.torch_random import refuse_groups
+from perdure.adapters.torch_schedulers import Callable, opened
 from perdure.adapters.torch_tensors import capture_tensor, copy_into
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError, Finding
@@ -24,11 +25,17 @@ from perdure.tree.paths import Step, format_path
 
 ROOT = "."
 FROZEN = ".frozen"
+HOOKS = ".hooks"
 EXTRA_STATE = "_extra_state"
 
 _BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"} | {"_compiled_call_impl", "_is_fsdp_managed_module"}
 _DERIVED = frozenset({"_all_weights", "_flat_weight_refs", "_flat_weights", "_flat_weights_names"})
 """What recurrent layers know of their own parameters."""
+
+_COMPUTED = ("_orig", "_g")
+"""Ends of the parameters that the older spectral norm, pruning and weight norm make a tensor from."""
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 _WRAPPERS = {
     "torch._dynamo.eval_frame.OptimizedModule": "_orig_mod",
@@ -49,7 +56,7 @@ class Part:
 
 
 class PartAdapter(ByAttributes):
-    """Plain attributes, tensors that are no buffers, buffers that are not persistent; which parameters are frozen.
+    """Plain attributes, tensors that are no buffers, buffers that are not persistent, hooks with state; what is frozen.
 
     Of a module that defines `get_extra_state`, only those that are data: it speaks for its other objects.
     """
@@ -65,7 +72,9 @@ class PartAdapter(ByAttributes):
         """By name, sorted."""
         module = obj.module
         left_out = _BOOKKEEPING | _DERIVED if isinstance(module, nn.RNNBase) else _BOOKKEEPING
-        found = {name: value for name, value in vars(module).items() if name not in left_out}
+        found = {name: _own(module, name) for name in vars(module) if name not in left_out}
+        if hooks := _hooks_with_state(module):
+            found[HOOKS] = hooks
         if _has_extra_state(module):  # what else it holds is what it says there
             found = {name: value for name, value in found.items() if is_data(value)}
         for name in module._non_persistent_buffers_set:
@@ -91,6 +100,23 @@ class PartAdapter(ByAttributes):
     def remove(self, obj: Any, name: str) -> None:
         """Deletes an attribute that was not there before."""
         del vars(obj.module)[name]
+
+
+def _own(module: nn.Module, name: str) -> Any:
+    """An attribute; without its graph if a hook of PyTorch's computes it from a parameter before each forward pass."""
+    value = vars(module)[name]
+    is_computed = isinstance(value, torch.Tensor) and any(f"{name}{end}" in module._parameters for end in _COMPUTED)
+    return value.detach() if is_computed else value
+
+
+def _hooks_with_state(module: nn.Module) -> list[Callable]:
+    """The callable objects of users' classes among its hooks: they may count or average."""
+    hooks = [opened(hook) for kind in _HOOKS for hook in getattr(module, kind).values()]
+    return [each for each in hooks if isinstance(each, Callable) and not _is_of_torch(each)]
+
+
+def _is_of_torch(hook: Callable) -> bool:
+    return type(hook.function).__module__.partition(".")[0] == "torch"
 
 
 class Module(Container):

@@ -65,7 +65,7 @@ class Scheduler(ByAttributes):
         """All attributes; callable objects among its functions by what they hold."""
         found = {}
         for name, value in sorted(vars(obj).items()):
-            found[name] = [_opened(each) for each in value] if name == "lr_lambdas" else _opened(value)
+            found[name] = [opened(each) for each in value] if name == "lr_lambdas" else opened(value)
             if isinstance(value, Counter):  # MultiStepLR's milestones
                 found[name] = dict(value)
         return found
@@ -77,7 +77,7 @@ class Scheduler(ByAttributes):
             vars(obj)[name] = Counter(value) if isinstance(before, Counter) else value
 
 
-def _opened(value: Any) -> Any:
+def opened(value: Any) -> Any:
     """A callable object of a user's class, to be captured by its attributes."""
     known = isinstance(value, _FUNCTIONS) or not callable(value) or hasattr(type(value), "load_state_dict")
     return value if known or not hasattr(value, "__dict__") or hasattr(value, "__wrapped__") else Callable(value)

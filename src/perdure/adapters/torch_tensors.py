@@ -40,8 +40,11 @@ class Tensor(ExactAdapter):
             UnsupportedLeafError: a dtype or layout without an exact form.
         """
         refuse_unlike(obj, walk)
-        if obj.requires_grad and not walk.inside_live:
-            problem = "the tensor has a graph behind it, which no checkpoint holds. Hand in tensor.detach()."
+        if obj.requires_grad and not obj.is_leaf:
+            way_out = (
+                "Detach it, or set it to None, before the boundary" if walk.inside_live else "Hand in tensor.detach()"
+            )
+            problem = f"the tensor has a graph behind it, which no checkpoint holds. {way_out}."
             raise CaptureError(f"{format_path(walk.path)}: {problem}")
         return sparse_tree(obj) if obj.layout in SPARSE else array_of(obj)
 
