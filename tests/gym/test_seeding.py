@@ -35,7 +35,7 @@ class Sampling(gymnasium.Wrapper):
 
 def made(mode: Any) -> Any:
     envs = make_vec([lambda: Sampling(gymnasium.make("Pendulum-v1"))] * 2, mode=mode, context="fork")
-    return vector_wrappers.RescaleAction(envs, np.float32(-1), np.float32(1))
+    return vector_wrappers.RescaleAction(envs, np.full(1, -1, np.float32), np.full(1, 1, np.float32))
 
 
 def drawn(envs: Any) -> list[Any]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +189,7 @@ def _stream(restored: Any) -> None:
 
 def _forward(engine: Any) -> None:
     """Positions as they follow from the state; rewards are told by those of a substep ago."""
-    import mujoco
-
+    mujoco: Any = import_module("mujoco")  # its stubs lack the functions
     mujoco.mj_forward(engine.model, engine.data)
 
 

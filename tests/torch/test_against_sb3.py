@@ -60,6 +60,7 @@ def theirs(env_id: str) -> tuple[Any, Noting]:
     )
     _, noting = model._setup_learn(CONFIG.total_timesteps, None), Noting()
     noting.init_callback(model)
+    assert model.env is not None
     assert model.collect_rollouts(model.env, noting, model.rollout_buffer, CONFIG.n_steps)
     return model, noting
 
