@@ -81,7 +81,7 @@ def test_the_first_update_is_adams_own_and_networks_that_are_no_towers_are_autog
 
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_derivatives_of_what_is_judged_are_those_of_autograd(kind: str, is_masked: bool):  # noqa: FBT001
+def test_derivatives_of_what_is_judged_are_those_of_autograd(kind: str, is_masked: bool):
     actions, size = KINDS[kind], KINDS[kind].n_outputs
     if is_masked and actions.has_scale:
         pytest.skip("continuous actions have no masks")

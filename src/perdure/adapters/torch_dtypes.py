@@ -4,8 +4,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
+import torch
 from perdure.format.dtypes import dtype_of
 from perdure.tree.leaves import Array, memory_axes
 

@@ -9,8 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import nn
-
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
 from perdure.adapters.torch_attributes import ByAttributes, is_data, note_class
@@ -21,6 +19,7 @@ from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError, Finding
 from perdure.tree.leaves import PLAIN_TYPES, Array, Tree, memory_axes
 from perdure.tree.paths import Step, format_path
+from torch import nn
 
 ROOT = "."
 FROZEN = ".frozen"

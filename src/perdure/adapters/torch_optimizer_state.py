@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-import torch
 
+import torch
 from perdure.adapters.torch_dtypes import array_of, tensor_from
 from perdure.adapters.torch_tensors import copy_into, has_place_for, is_dense
 from perdure.adapters.walk import Walk

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-
 from perdure.adapters.containers import Children
 from perdure.adapters.torch_attributes import ByAttributes
 from perdure.adapters.torch_optimizer_state import STATE, capture_state, restore_state, state_by_index

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-import torch
 
+import torch
 from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.torch_dtypes import array_of, tensor_from
 from perdure.adapters.walk import Walk

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-
 from perdure.adapters.torch_dtypes import array_of, tensor_from
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-import torch
 from torch.nn.parameter import is_lazy
 
+import torch
 from perdure.adapters.adapter import Adapter, ExactAdapter, Kind
 from perdure.adapters.numpy_arrays import check_array
 from perdure.adapters.torch_dtypes import array_of, numpy_dtype, tensor_from
