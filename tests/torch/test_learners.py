@@ -129,6 +129,7 @@ def test_numpy_acts_as_pytorch_does_and_only_where_blas_stays_in_one_thread():
             assert np.array_equal(*actions)
         torch.testing.assert_close(ours.said()[0], theirs.said()[0])
     many = Task(
-        replace(CONFIG, n_envs=2**13), *[getattr(task, name) for name in ("actions", "mode", "factory", "log_fn")]
+        replace(CONFIG, n_envs=2**13, total_timesteps=10**6),
+        *[getattr(task, name) for name in ("actions", "mode", "factory", "log_fn")],
     )
     assert isinstance(acting_of(many, state), ByTorch)
