@@ -126,7 +126,7 @@ def test_numpy_acts_as_pytorch_does_and_only_where_blas_stays_in_one_thread():
             observations = rng.standard_normal((2, 4), dtype=np.float32)
             noise = rng.standard_normal((2, 2), dtype=np.float32)
             actions = [each.act(observations, starts, noise, None) for each in (ours, theirs)]
-            assert np.array_equal(*actions)
+            assert np.array_equal(actions[0], actions[1])
         torch.testing.assert_close(ours.said()[0], theirs.said()[0])
     many = Task(
         replace(CONFIG, n_envs=2**13, total_timesteps=10**6),
