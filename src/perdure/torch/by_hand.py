@@ -19,7 +19,7 @@ from perdure.torch.networks import ActorCritic, Dense
 from perdure.torch.state import Task, TrainingState
 from torch import Tensor, nn
 
-Part = dict[nn.Parameter, Tensor]
+Part = dict[Tensor, Tensor]
 """A view of a flat tensor for each parameter."""
 
 
@@ -159,9 +159,13 @@ class _FlatAdam:
     @torch.no_grad()
     def hand_back(self) -> None:
         """Into the tensors that the networks and the optimizer hold."""
-        torch._foreach_copy_([each.detach() for each in self._parameters], [*self.values.values()])
+        for kept, value in zip([each.detach() for each in self._parameters], [*self.values.values()], strict=True):
+            kept.copy_(value)
         for name, moment in zip(_MOMENTS, self._moments, strict=True):
-            torch._foreach_copy_([state[name] for state in self._states], [*self._views(moment).values()])
+            for kept, value in zip(
+                [state[name] for state in self._states], [*self._views(moment).values()], strict=True
+            ):
+                kept.copy_(value)
         for state in self._states:
             state["step"].copy_(self._steps)
 
