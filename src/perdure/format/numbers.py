@@ -20,7 +20,7 @@ PLAIN_TAGS = frozenset({"int", "float", "complex", "bytes"})
 
 def encode_plain(value: Any) -> Json:
     """A plain leaf as JSON; see `docs/format.md` for the tags."""
-    if value is None or isinstance(value, bool | str):
+    if type(value) is str or value is None or isinstance(value, bool | str):  # most are text
         return value
     if isinstance(value, int):
         return value if abs(value) <= LARGEST_EXACT_INT else {"int": hex(value)}

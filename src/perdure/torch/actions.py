@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,8 @@ from perdure import UsageError
 
 FORBIDDEN = -1e8
 """Logit of an action that a mask forbids: its probability is zero, and its share of the entropy is no NaN."""
+
+Numbers = TypeVar("Numbers", Tensor, np.ndarray)
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
@@ -50,6 +52,27 @@ class Actions(Protocol):
         self, outputs: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Log-probabilities of actions and entropies of the policy, shape (…) each."""
+        ...
+
+    def draw(
+        self, outputs: np.ndarray, noise: np.ndarray, mask: np.ndarray | None, log_std: np.ndarray | None
+    ) -> np.ndarray:
+        """What `sample` does, of arrays: PyTorch takes ten times as long for as few numbers as a step has."""
+        ...
+
+    def derive(
+        self,
+        outputs: Tensor,
+        actions: Tensor,
+        mask: Tensor | None,
+        log_std: Tensor | None,
+        by_log_probs: Tensor,
+        by_entropies: Tensor,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Derivatives of a loss by `outputs` and by `log_std`, if there is one.
+
+        Given are those by what `judge` says of the same arguments. No graph is looked at or made.
+        """
         ...
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
@@ -102,6 +125,32 @@ class Choices:
         log_probs, entropies = zip(*(_judge_choice(part, action) for part, action in parts), strict=True)
         return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
 
+    def draw(
+        self, outputs: np.ndarray, noise: np.ndarray, mask: np.ndarray | None, log_std: np.ndarray | None
+    ) -> np.ndarray:
+        """The greatest of logits and noise, of each choice."""
+        logits = outputs + noise if mask is None else np.where(mask, outputs + noise, np.float32(FORBIDDEN))
+        if self.is_single:
+            return logits.argmax(-1)
+        return np.stack([part.argmax(-1) for part in np.split(logits, np.cumsum(self.sizes)[:-1], -1)], -1)
+
+    def derive(
+        self,
+        outputs: Tensor,
+        actions: Tensor,
+        mask: Tensor | None,
+        log_std: Tensor | None,
+        by_log_probs: Tensor,
+        by_entropies: Tensor,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Through the softmax of each choice."""
+        logits = outputs if mask is None else outputs.masked_fill(~mask, FORBIDDEN)
+        chosen = actions.unsqueeze(-1) if self.is_single else actions
+        parts = zip(logits.split(self.sizes, -1), chosen.split(1, -1), strict=True)
+        derived = [_derive_choice(part, action, by_log_probs, by_entropies) for part, action in parts]
+        by_outputs = derived[0] if self.is_single else torch.cat(derived, -1)
+        return (by_outputs if mask is None else by_outputs.masked_fill_(~mask, 0)), None
+
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Counted from where the space starts."""
         return actions if self.start is None else actions + self.start
@@ -110,6 +159,16 @@ class Choices:
 def _judge_choice(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     log_probs = torch.log_softmax(logits, -1)
     return log_probs.gather(-1, action).squeeze(-1), -(log_probs.exp() * log_probs).sum(-1)
+
+
+def _derive_choice(logits: Tensor, action: Tensor, by_log_probs: Tensor, by_entropies: Tensor) -> Tensor:
+    """By a logit, the log-probability grows by (is it the action) - p, and the entropy by -p * (log p + entropy)."""
+    log_probs = torch.log_softmax(logits, -1)
+    probs = log_probs.exp()
+    mean = (probs * log_probs).sum(-1, keepdim=True)
+    by_log_probs = by_log_probs.unsqueeze(-1)
+    factors = (log_probs - mean).mul_(by_entropies.unsqueeze(-1)).add_(by_log_probs)
+    return probs.mul_(factors).neg_().scatter_add_(-1, action, by_log_probs)
 
 
 @dataclass(frozen=True)
@@ -149,12 +208,34 @@ class Continuous:
         log_probs = -(0.5 * distances.square() + scale + _HALF_LOG_2_PI).sum(-1)
         return log_probs, (scale + (0.5 + _HALF_LOG_2_PI)).sum().expand(log_probs.shape)
 
+    def draw(
+        self, outputs: np.ndarray, noise: np.ndarray, mask: np.ndarray | None, log_std: np.ndarray | None
+    ) -> np.ndarray:
+        """Mean and noise."""
+        return outputs + noise * np.exp(_scale(log_std))
+
+    def derive(
+        self,
+        outputs: Tensor,
+        actions: Tensor,
+        mask: Tensor | None,
+        log_std: Tensor | None,
+        by_log_probs: Tensor,
+        by_entropies: Tensor,
+    ) -> tuple[Tensor, Tensor | None]:
+        """By the mean and the logarithm of the standard deviation; the entropy grows as the latter."""
+        inverse = torch.exp(-_scale(log_std))
+        distances = (actions - outputs) * inverse
+        by_outputs = distances * inverse * by_log_probs.unsqueeze(-1)
+        by_scale = (distances.square() - 1).mul_(by_log_probs.unsqueeze(-1)).sum(0) + by_entropies.sum()
+        return by_outputs, by_scale
+
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Cut off at the bounds, in the space's shape."""
         return np.clip(actions.reshape(-1, *self.low.shape), self.low, self.high)
 
 
-def _scale(log_std: Tensor | None) -> Tensor:
+def _scale(log_std: Numbers | None) -> Numbers:
     if log_std is None:
         raise TypeError("continuous actions have a log_std.")
     return log_std

@@ -35,7 +35,12 @@ class FlatGradients:
 
     def clip(self, limit: float | None) -> float:
         """Brings the global norm down to the limit, if it is above; returns what it was. Not if that is infinite."""
-        norm = float(torch.linalg.vector_norm(self._all))
-        if limit is not None and limit < norm < math.inf:
-            self._all.mul_(limit / (norm + 1e-6))
-        return norm
+        return clip_norm(self._all, limit)
+
+
+def clip_norm(gradient: Tensor, limit: float | None) -> float:
+    """Brings the norm of a flat gradient down to the limit, in place; returns what it was. Not if that is infinite."""
+    norm = float(torch.linalg.vector_norm(gradient))
+    if limit is not None and limit < norm < math.inf:
+        gradient.mul_(limit / (norm + 1e-6))
+    return norm

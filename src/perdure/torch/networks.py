@@ -102,29 +102,38 @@ class Dense(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs (…, sizes[0]) to (…, sizes[-1])."""
         values = inputs
-        for number, layer in enumerate(self._linear()):
+        for number, layer in enumerate(self.linear()):
             values = functional.linear(values, layer.weight, layer.bias)
             if number < self.n_active:
-                values = values.tanh_()
+                values = _tanh(values)
         return values
 
     def frozen(self) -> Callable[[Tensor], Tensor]:
         """The same function while the parameters do not change: without a graph, twice as fast for small inputs."""
-        layers = [(layer.bias.detach(), layer.weight.detach().t().contiguous()) for layer in self._linear()]
+        layers = [(layer.bias.detach(), layer.weight.detach().t().contiguous()) for layer in self.linear()]
         active, last = layers[: self.n_active], layers[self.n_active :]
 
         def apply(inputs: Tensor) -> Tensor:
             values = inputs
             for bias, weight in active:
-                values = torch.addmm(bias, values, weight).tanh_()
+                values = _tanh(torch.addmm(bias, values, weight))
             for bias, weight in last:
                 values = torch.addmm(bias, values, weight)
             return values
 
         return apply
 
-    def _linear(self) -> Iterator[nn.Linear]:
+    def linear(self) -> Iterator[nn.Linear]:
+        """The linear layers."""
         return (layer for layer in self.layers if isinstance(layer, nn.Linear))
+
+
+def _tanh(values: Tensor) -> Tensor:
+    """In place; where no graph wants to know, by NumPy, which takes a fifth of the time on the processor."""
+    if values.requires_grad or values.device.type != "cpu":
+        return values.tanh_()
+    np.tanh(values.numpy(), out=values.numpy())
+    return values
 
 
 def image_features(shape: Sequence[int]) -> nn.Sequential:

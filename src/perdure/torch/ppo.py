@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from torch import Tensor
 
 from perdure import Run
 from perdure.gym import seed_spaces
@@ -28,9 +27,10 @@ from perdure.torch.environments import (
     vector_of,
 )
 from perdure.torch.evaluation import check_evaluation, evaluate
-from perdure.torch.gradients import FlatGradients
-from perdure.torch.loss import Taught, Told, ppo_loss
-from perdure.torch.networks import ActorCritic, Carry, to_numpy
+from perdure.torch.learners import learner_of
+from perdure.torch.loss import Told, ppo_loss
+from perdure.torch.minibatches import minibatches_of
+from perdure.torch.networks import ActorCritic, to_numpy
 from perdure.torch.rollout import collect
 from perdure.torch.state import Carried, LogFn, Rollout, Task, TrainingState
 
@@ -174,92 +174,21 @@ def _first(task: Task, envs: VectorEnv[Any, Any, Any], networks: ActorCritic) ->
     )
 
 
-@dataclass(frozen=True)
-class _Minibatch:
-    """Some of a rollout, without the axis of time but for an LSTM."""
-
-    observations: Tensor
-    masks: Tensor | None
-    actions: Tensor
-    taught: Taught
-    starts: Tensor
-    memory: Carry | None
-    counts: Tensor | None
-
-
 def update(task: Task, state: TrainingState, rollout: Rollout) -> dict[str, Any]:
     """Several passes over what was collected, a step of the optimizer a minibatch."""
-    config, networks, told = task.config, state.networks, []
-    with FlatGradients(networks.parameters()) as gradients:
-        for minibatch in _minibatches(rollout, config, state.shuffle_rng):
-            said = _say_again(task, networks, minibatch)
-            tells, derivatives = ppo_loss(*said, minibatch.taught, config)
+    config, told = task.config, []
+    with learner_of(task, state) as learner:
+        for minibatch in minibatches_of(rollout, config, state.shuffle_rng):
+            tells, derivatives = ppo_loss(*learner.say(minibatch), minibatch.taught, config)
             told.append(tells)
             if config.target_kl is not None and tells.divergence() > 1.5 * config.target_kl:
                 break
-            gradients.derive(said, derivatives)
-            if not math.isfinite(gradients.clip(config.max_grad_norm)):
+            if not math.isfinite(learner.derive(derivatives)):
                 raise FloatingPointError(_not_finite(tells, config, state.env_steps))
-            state.optimizer.step()
+            learner.step()
     rate = state.optimizer.param_groups[0]["lr"]
     losses = Told.joined(told).parts(config) if told else {}  # there are none where every step only reset
     return {**losses, "explained_variance": _explained(rollout), "learning_rate": rate}
-
-
-def _minibatches(rollout: Rollout, config: PPOConfig, rng: np.random.Generator) -> Iterator[_Minibatch]:
-    """All epochs' minibatches but those whose steps all only reset; an epoch's draws are made when it begins."""
-    if rollout.memory is not None:
-        for _ in range(config.n_epochs):
-            for chosen in np.split(rng.permutation(config.n_envs), config.n_minibatches):
-                if rollout.counts is None or rollout.counts[:, chosen].any():
-                    yield _of_environments(rollout, rollout.memory, torch.from_numpy(chosen))
-        return
-    fields = [rollout.observations, rollout.actions, torch.stack(_taught(rollout), -1)]
-    flat = [field.flatten(0, 1) for field in (fields if rollout.masks is None else [*fields, rollout.masks])]
-    usable = np.arange(config.steps_per_update) if rollout.counts is None else np.flatnonzero(rollout.counts)
-    for _ in range(config.n_epochs):
-        order = torch.from_numpy(rng.permutation(usable))
-        shuffled = [field[order].tensor_split(config.n_minibatches) for field in flat]
-        for observations, actions, taught, *masks in zip(*shuffled, strict=True):
-            if len(actions):
-                mask = masks[0] if masks else None
-                yield _Minibatch(observations, mask, actions, Taught(*taught.unbind(-1)), rollout.starts, None, None)
-
-
-def _of_environments(rollout: Rollout, memory: Carry, chosen: Tensor) -> _Minibatch:
-    """Whole environments, for networks that must see their steps in order."""
-    counts = None if rollout.counts is None else torch.from_numpy(rollout.counts)[:, chosen].flatten()
-
-    def of_these(field: Tensor) -> Tensor:
-        flat = field[:, chosen].flatten(0, 1)
-        return flat if counts is None else flat[counts]
-
-    return _Minibatch(
-        rollout.observations[:, chosen],
-        None if rollout.masks is None else of_these(rollout.masks),
-        of_these(rollout.actions),
-        Taught(*map(of_these, _taught(rollout))),
-        rollout.starts[:, chosen],
-        (memory[0][chosen], memory[1][chosen]),
-        counts,
-    )
-
-
-def _taught(rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return rollout.log_probs, rollout.values, rollout.advantages, rollout.returns
-
-
-def _say_again(task: Task, networks: ActorCritic, minibatch: _Minibatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities, entropies and values as the networks are now; steps that ignored their action are left out."""
-    if minibatch.memory is None:
-        features = networks.encode(minibatch.observations)
-    else:
-        encoded = networks.encode(minibatch.observations.flatten(0, 1)).unflatten(0, minibatch.starts.shape)
-        features = networks.recall(encoded, minibatch.memory, minibatch.starts).flatten(0, 1)
-        features = features if minibatch.counts is None else features[minibatch.counts]
-    outputs, values = networks.policy(features), networks.value(features).squeeze(-1)
-    log_probs, entropies = task.actions.judge(outputs, minibatch.actions, minibatch.masks, networks.log_std)
-    return log_probs, entropies, values
 
 
 def _explained(rollout: Rollout) -> float:

@@ -8,6 +8,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
+from perdure.torch.acting import acting_of
 from perdure.torch.config import PPOConfig
 from perdure.torch.environments import masks_for, step
 from perdure.torch.networks import Carry, to_numpy, to_tensors
@@ -57,69 +58,24 @@ class _Record:
         return record
 
 
-class _Acting:
-    """The policy in a rollout: parameters that do not change, and a memory that does."""
-
-    def __init__(self, task: Task, state: TrainingState) -> None:
-        self._networks, self._device, carried = state.networks, task.config.device, state.carried
-        self._policy, self._log_std = state.networks.policy.frozen(), state.networks.log_std
-        self._sample = task.actions.sample
-        self.memory = None if carried.memory is None else to_tensors(carried.memory, self._device)
-
-    def see(self, observations: Tensor, starts: np.ndarray) -> Tensor:
-        """What policy and value stand upon; the memory takes note of it."""
-        features = self._networks.encode(observations.to(self._device))
-        if self.memory is None:
-            return features
-        self.memory = self._networks.remember(features, self.memory, torch.from_numpy(starts).to(self._device))
-        return self.memory[0]
-
-    def peek(self, observations: Tensor, starts: np.ndarray) -> Tensor:
-        """The same, but the memory takes no note."""
-        memory = self.memory
-        features = self.see(observations, starts)
-        self.memory = memory
-        return features
-
-    def act(self, features: Tensor, noise: Tensor, legal: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The policy's outputs, and actions."""
-        outputs = self._policy(features)
-        return outputs, self._sample(outputs, noise, legal, self._log_std)
-
-    def see_last(self, observation: np.ndarray, index: int) -> Tensor:
-        """The same as `see` for the last observation of a truncated episode of one environment; nothing is noted."""
-        row = torch.from_numpy(observation[None].astype(np.uint8 if self._networks.is_image else np.float32))
-        features = self._networks.encode(row.to(self._device))
-        if self.memory is None:
-            return features[0]
-        own = self.memory[0][index : index + 1], self.memory[1][index : index + 1]
-        return self._networks.remember(features, own, torch.zeros(1, dtype=torch.bool, device=self._device))[0][0]
-
-
 class _Rolling:
     """A rollout under way."""
 
     def __init__(self, task: Task, state: TrainingState) -> None:
         config, self._task, self._state = task.config, task, state
-        self.record, self._acting = _Record.after(state.carried, config.n_steps), _Acting(task, state)
-        noise = task.actions.noise(state.action_rng, config.n_steps, config.n_envs)
-        self._noise = torch.from_numpy(noise).to(config.device).unbind()
-        self._rows = torch.from_numpy(self.record.observations).unbind()
+        self.record, self._acting = _Record.after(state.carried, config.n_steps), acting_of(task, state)
+        self._noise = task.actions.noise(state.action_rng, config.n_steps, config.n_envs)
         self._mask, self._waits = state.carried.action_mask, task.mode is AutoresetMode.NEXT_STEP
-        self._seen: list[Tensor] = []
-        self._acted: list[tuple[Tensor, Tensor]] = []
-        self._legal: list[Tensor] = []
+        self._legal: list[np.ndarray] = []
         self._finals: dict[tuple[int, int], Tensor] = {}
 
     def step(self, t: int) -> None:
         """Looks, acts, and writes down what comes of it."""
-        record, task, legal = self.record, self._task, None
-        seen = self._acting.see(self._rows[t], record.starts[t])
+        record, task = self.record, self._task
         if self._mask is not None:
-            legal = torch.from_numpy(self._mask).to(task.config.device)
-            self._legal.append(legal)
-        acted = self._acting.act(seen, self._noise[t], legal)
-        actions = task.actions.to_environment(acted[1].cpu().numpy())
+            self._legal.append(self._mask)
+        actions = self._acting.act(record.observations[t], record.starts[t], self._noise[t], self._mask)
+        actions = task.actions.to_environment(actions)
         observation, reward, terminated, truncated, final, info = step(self._state.envs, actions, task.mode)
         record.observations[t + 1], record.rewards[t], record.terminated[t] = observation, reward, terminated
         record.dones[t] = done = terminated | truncated
@@ -130,15 +86,13 @@ class _Rolling:
             self._finals[t, index] = self._acting.see_last(last, index)
         if self._mask is not None:
             self._mask = masks_for(task.actions, info, task.config.n_envs)
-        self._seen.append(seen)
-        self._acted.append(acted)
 
     def rollout(self, first_memory: Carry | None) -> Rollout:
         """What was collected, with log-probabilities, estimates and advantages."""
         record, task, n_steps, device = self.record, self._task, self._task.config.n_steps, self._task.config.device
         values, advantages = self._estimate()
-        outputs, actions = (torch.stack(parts) for parts in zip(*self._acted, strict=True))
-        masks = torch.stack(self._legal) if self._legal else None
+        outputs, actions = self._acting.said()
+        masks = torch.from_numpy(np.stack(self._legal)).to(device) if self._legal else None
         return Rollout(
             observations=torch.from_numpy(record.observations[:n_steps]).to(device),
             masks=masks,
@@ -155,8 +109,8 @@ class _Rolling:
     def _estimate(self) -> tuple[Tensor, Tensor]:
         """The critic's estimates before each step, and advantages, shape (n_steps, n_envs) each."""
         record, config, networks = self.record, self._task.config, self._state.networks
-        behind = self._acting.peek(self._rows[-1], record.starts[-1])
-        values = networks.value(torch.stack([*self._seen, behind])).squeeze(-1).cpu().numpy()
+        features = self._acting.features(record.observations, record.starts)
+        values = networks.value(features).squeeze(-1).cpu().numpy()
         after = values[1:].copy()
         if self._finals:
             steps, indices = zip(*self._finals, strict=True)

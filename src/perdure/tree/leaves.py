@@ -80,6 +80,8 @@ def memory_axes(value: np.ndarray) -> tuple[int, ...]:
 
 def children(tree: Tree) -> Iterator[tuple[str | int, Tree]]:
     """The direct children of a container as (step, child); nothing for a leaf."""
+    if type(tree) in PLAIN_TYPES:  # most are, and asking whether something is a Mapping takes long
+        return
     if isinstance(tree, Mapping):
         yield from tree.items()
     elif isinstance(tree, list | tuple):
