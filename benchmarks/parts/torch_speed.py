@@ -12,12 +12,9 @@ WANTED = 3.5
 TEXT = f"""\
 CartPole-v1, {N_STEPS} steps of each environment between updates, 4 epochs, actor and critic of two layers of 64 each.
 Trainings take turns in one process; the first update of each is not counted. Environments are each trainer's own
-affair: Stable-Baselines3's are its `DummyVecEnv` with `Monitor`, perdure's are Gymnasium's `SyncVectorEnv`."""
+affair: Stable-Baselines3's are its `DummyVecEnv` with `Monitor`, perdure's are those of `perdure.gym.make_vec`."""
 
-LIMIT = (
-    "both spend most of an update in the same kernels of PyTorch (products of 64 × 64 matrices, tanh) and its "
-    "dispatch; only collecting is several times as fast."
-)
+LIMIT = "what is left is mostly PyTorch's dispatch of small products and the environments themselves."
 
 
 def measure(repeats: int) -> Part:
