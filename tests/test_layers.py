@@ -40,7 +40,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     FACE: _CORE,
     "testing": _CORE | {FACE},
     "gym": _LIKE_A_USER,
-    "nnx": _LIKE_A_USER,
+    "nnx": _LIKE_A_USER | {"gym"},
     "torch": _LIKE_A_USER | {"gym"},
     "sb3": _LIKE_A_USER,
     "cli": _ALL,

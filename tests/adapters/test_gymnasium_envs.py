@@ -16,6 +16,7 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import wrappers  # noqa: E402
 from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 from gymnasium.wrappers import vector as vector_wrappers  # noqa: E402
+from tests.gym.stepping import exact  # noqa: E402
 
 from perdure.adapters.resolve import Resolver  # noqa: E402
 from perdure.checkpoint.capture import Counters, capture  # noqa: E402
@@ -113,17 +114,6 @@ VECTORS: dict[str, Make] = {
     ),
     "CartPoleVectorEnv": lambda: gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point"),
 }
-
-
-def exact(value: Any) -> Any:
-    """Something that `==` compares bit by bit; wall-clock time is left out."""
-    if isinstance(value, dict):
-        return {name: exact(part) for name, part in value.items() if name not in ("t", "_t")}
-    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
-        return [exact(part) for part in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return type(value).__name__, str(value.dtype), value.shape, value.tobytes()
-    return type(value).__name__, value.hex() if isinstance(value, float) else value
 
 
 def walk(env: Any, steps: int, seed: int) -> list[Any]:

@@ -101,4 +101,7 @@ def test_arrays_without_common_elements_come_back(trip, make: Callable[[], Any])
 def test_outside_environments_views_are_values_as_before(trip):
     grid = np.arange(6.0)
 
-    trip.restored([grid, grid[:3]], [np.zeros(6), np.zeros(3)])
+    whole, part = trip.restored([grid, grid[:3]], [np.zeros(6), np.zeros(3)])
+
+    assert (whole.tolist(), part.tolist()) == ([0, 1, 2, 3, 4, 5], [0, 1, 2])
+    assert not np.shares_memory(whole, part)

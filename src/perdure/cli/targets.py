@@ -20,8 +20,8 @@ from perdure.store.local import LocalStore
 
 
 @dataclass(frozen=True)
-class CheckpointTarget:
-    """One checkpoint directory, of a run or of `perdure.save`."""
+class _InStore:
+    """A directory that a store has committed."""
 
     path: Path
     """The directory, absolute."""
@@ -35,6 +35,11 @@ class CheckpointTarget:
     def store(self) -> LocalStore:
         """The store that it stands in."""
         return LocalStore(self.path.parent, self.path.parent.parent / "damaged")
+
+
+@dataclass(frozen=True)
+class CheckpointTarget(_InStore):
+    """One checkpoint directory, of a run or of `perdure.save`."""
 
     @property
     def run(self) -> RunDirectory | None:
@@ -68,21 +73,8 @@ class CheckpointTarget:
 
 
 @dataclass(frozen=True)
-class PolicyTarget:
+class PolicyTarget(_InStore):
     """A policy's directory."""
-
-    path: Path
-    """The directory, absolute."""
-
-    @property
-    def name(self) -> str:
-        """Its name in its store."""
-        return self.path.name
-
-    @property
-    def store(self) -> LocalStore:
-        """The store that it stands in."""
-        return LocalStore(self.path.parent, self.path.parent.parent / "damaged")
 
     def manifest(self) -> PolicyManifest:
         """The manifest alone, proven by its own digest.

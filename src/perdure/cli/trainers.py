@@ -74,15 +74,7 @@ def _parts_of(config: Mapping[str, Any]) -> tuple[str, "NetworkConfig"]:
 def _resume_nnx(resumption: Resumption, progress: "Progress") -> Trained:
     from perdure.nnx import resume_ppo
 
-    return resume_ppo(
-        resumption.launch,
-        resumption.directory,
-        checkpoint_every=cadence(resumption.launch["config"]["checkpoint_every_steps"]),
-        keep=resumption.keep,
-        log_fn=progress,
-        accept=resumption.accept,
-        reason=resumption.reason,
-    )
+    return _resume(resume_ppo, resumption, progress)
 
 
 def _check_torch(directory: Path, recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
@@ -100,7 +92,11 @@ def _check_torch(directory: Path, recorded: Mapping[str, Any], changed: Mapping[
 def _resume_torch(resumption: Resumption, progress: "Progress") -> Trained:
     from perdure.torch import resume_ppo
 
-    return resume_ppo(
+    return _resume(resume_ppo, resumption, progress)
+
+
+def _resume(resume: Callable[..., Trained], resumption: Resumption, progress: "Progress") -> Trained:
+    return resume(
         resumption.launch,
         resumption.directory,
         checkpoint_every=cadence(resumption.launch["config"]["checkpoint_every_steps"]),

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from perdure import UsageError
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
+from perdure.gym import seed_spaces
 from perdure.nnx.environment import ActionSpec
 from perdure.nnx.host import HostEnvironments, HostStates, HostStep
 
@@ -59,7 +60,7 @@ class GymnasiumVector(HostEnvironments):
         """As they were handed in, and reset: running statistics of wrappers start anew, too."""
         self._pristine.restore(self.envs)
         seed = self.seed if self.seed is not None else int(jax.random.bits(key, dtype=np.uint32)) >> 1
-        _seed_spaces(self.envs, seed)
+        seed_spaces(self.envs, seed)
         obs, _ = self.envs.reset(seed=seed)
         return HostStates(self.envs, _to_float32(obs))
 
@@ -115,21 +116,6 @@ class _Memory:
         walk.restore(obj, copy.deepcopy(self._tree), "envs")
         for restore_rng in walk.postponed:
             restore_rng()
-
-
-def _seed_spaces(envs: Any, seed: int) -> None:
-    """Seed all spaces: making a batch of spaces draws seeds for some from the operating system."""
-    waiting, seen = [envs], set()
-    while waiting:
-        env = waiting.pop()
-        if id(env) in seen:
-            continue
-        seen.add(id(env))
-        for part in vars(env).values():
-            if isinstance(part, gymnasium.Space):
-                part.seed(seed)
-            parts = part if isinstance(part, list | tuple) else [part]
-            waiting += [inner for inner in parts if isinstance(inner, gymnasium.Env | VectorEnv)]
 
 
 def _check_mode(envs: VectorEnv[Any, Any, Any]) -> None:
