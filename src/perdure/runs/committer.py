@@ -13,12 +13,13 @@ from perdure.checkpoint.save import About, Saved, save
 from perdure.checkpoint.writer import BackgroundWriter
 from perdure.contract.arithmetic import arithmetic
 from perdure.errors import CommitError, DamagedError
-from perdure.format.nodes import rows_of
+from perdure.format.nodes import large_leaves
 from perdure.runs.directory import RunDirectory, step_name
 from perdure.runs.journal import Journal
 from perdure.runs.pruning import prune
 from perdure.runs.retention import Keep, KeepAny
 from perdure.tree.leaves import owned
+from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Snapshot
 
 AfterCommit = Callable[[Path], object]
@@ -243,7 +244,8 @@ def scores_of(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 def _has_rows(snapshot: Snapshot) -> bool:
     """Rows may be many gigabytes: they are written before the call returns rather than copied."""
-    return any(any(rows_of(part.tree, (name,))) for name, part in snapshot.components.items())
+    trees = {name: part.tree for name, part in snapshot.components.items()}
+    return any(isinstance(leaf, Rows) for _, leaf in large_leaves(trees, ()))
 
 
 def _owned(snapshot: Snapshot) -> Snapshot:
