@@ -16,9 +16,11 @@ from perdure.errors import CommitError, DamagedError
 from perdure.format.nodes import large_leaves
 from perdure.runs.directory import RunDirectory, step_name
 from perdure.runs.journal import Journal
+from perdure.runs.optimizer_states import optimizers_with_state, refuse_emptied
 from perdure.runs.pruning import prune
 from perdure.runs.retention import Keep, KeepAny
 from perdure.tree.leaves import owned
+from perdure.tree.paths import Path as SnapshotPath
 from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Snapshot
 
@@ -52,6 +54,8 @@ class Past:
     """Differences that were accepted so far."""
     trained_s: float = 0.0
     """Seconds of training before this opening."""
+    optimizers: frozenset[SnapshotPath] = frozenset()
+    """Where PyTorch's optimizers stood that held state."""
 
 
 @dataclass
@@ -61,6 +65,7 @@ class _Last:
     saved: Saved | None = None
     digest: str | None = None
     number: int = 0
+    optimizers: frozenset[SnapshotPath] = frozenset()
     scores: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -93,7 +98,7 @@ class Committer:
         self._terms = terms
         self._past = past
         self._opened_at = time.monotonic()
-        self._last = _Last(digest=past.digest)
+        self._last = _Last(digest=past.digest, optimizers=past.optimizers)
         self._writer = BackgroundWriter()
 
     @property
@@ -131,6 +136,14 @@ class Committer:
         """Raises what a commit in the background failed with, once; does not wait."""
         self._writer.raise_error()
 
+    def refuse_lost(self, snapshot: Snapshot) -> None:
+        """Refuses a snapshot that lacks what the one before held.
+
+        Raises:
+            CaptureError: an optimizer's state is gone.
+        """
+        refuse_emptied(snapshot, self._last.optimizers)
+
     def commit(self, take: Callable[[], Snapshot], metrics: Mapping[str, Any] | None, *, at_once: bool = False) -> None:
         """Commits the state that `take` captures now.
 
@@ -150,6 +163,7 @@ class Committer:
         self._writer.wait()
         self._check_lock()
         snapshot = take()
+        self._last.optimizers = optimizers_with_state(snapshot)
         in_background = self._terms.background and not at_once and not _has_rows(snapshot)
         snapshot = _owned(snapshot) if in_background else snapshot
         about = About(

@@ -19,6 +19,7 @@ from perdure.runs.directory import RunDirectory
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock
+from perdure.runs.optimizer_states import optimizers_with_state
 from perdure.runs.record import launch_of, new_record, read_record, write_record
 from perdure.runs.requirement import check_class
 from perdure.runs.resumption import (
@@ -167,7 +168,8 @@ def _resume(opening: Opening) -> OpenRun:
         journal.close()
         raise
     amended = (*manifest.amended, *(pair.text for pair in restored.accepted))
-    past = Past(verdict.contract, opened.digest, amended, manifest.trained_s)
+    optimizers = optimizers_with_state(opened.snapshot)
+    past = Past(verdict.contract, opened.digest, amended, manifest.trained_s, optimizers)
     counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
     committer = _committer(opening, journal, record.run_id, past)
     progress = verdict.progress

@@ -329,6 +329,7 @@ class Run(Standing):
     ) -> None:
         def take() -> Snapshot:
             snapshot = capture(objects, self._resolver, now).snapshot
+            opened.committer.refuse_lost(snapshot)
             self._note(opened, now, metrics)  # not before the state is in hand
             return snapshot
 
