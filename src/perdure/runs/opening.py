@@ -15,6 +15,7 @@ from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
 from perdure.runs.committer import Committer, Past, Terms
 from perdure.runs.contract_terms import ContractTerms, judge
+from perdure.runs.crash_loop import refuse_crash_loop
 from perdure.runs.directory import RunDirectory
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
@@ -61,6 +62,8 @@ class Opening:
     """Refuse to step back."""
     lock: WriterLock
     """Held by the caller."""
+    retry: bool = False
+    """Go on although the last resumes all failed."""
     requires: str = CLASSES[1]
     """The weakest continuation class that will do."""
 
@@ -141,6 +144,8 @@ def _resume(opening: Opening) -> OpenRun:
     found = newest_intact(directory.store(), str(directory.path), record.run_id, strict=opening.strict)
     opened, manifest = found.opened, found.opened.manifest
     history, unreadable = read_history(directory)
+    if not opening.retry:
+        refuse_crash_loop(history, opened.name, str(directory.path))
     fresh = capture(opening.targets, opening.resolver, Counters())
     check_class(fresh, opening.requires)
     verdict = judge(terms, terms.contract(fresh), manifest)
