@@ -22,6 +22,13 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_BY_CALL = frozenset({"reset", "step", "close", "_setattr", "_check_spaces"})
 
 
+def ignore_signals() -> None:
+    """Lets signals to the process group pass: the process is a worker."""
+    for number in IGNORED:
+        # A function that does nothing, not SIG_IGN, which programs started by the environment would inherit.
+        signal.signal(number, _do_nothing)
+
+
 def work(
     index: int,
     env_fn: Callable[[], Any],
@@ -47,9 +54,7 @@ def work(
         semaphore: Gymnasium 1.4's limit of environments that step at the same time; None: no limit.
         adapters: users' own.
     """
-    for number in IGNORED:
-        # A function that does nothing, not SIG_IGN, which programs started by the environment would inherit.
-        signal.signal(number, _do_nothing)
+    ignore_signals()
     parent_pipe.close()
     env = None
     try:

@@ -11,7 +11,7 @@ from perdure.checkpoint.capture import Counters, capture
 from perdure.errors import CommitError
 from perdure.runs.boundary_reset import Resets
 from perdure.runs.cadence import Every
-from perdure.runs.committer import Pending
+from perdure.runs.committer import Committer, Pending
 from perdure.runs.directory import step_name
 from perdure.runs.holding import Budget, is_too_large
 from perdure.runs.opening import OpenRun
@@ -116,8 +116,11 @@ class Boundaries:
         Raises:
             CommitError: it failed.
         """
-        committer, held, saved = self._opened.committer, self._held, self._saved
-        error = committer.settle()
+        with self._opened.committer.exclusively():
+            return self._commit_held(self._opened.committer)
+
+    def _commit_held(self, committer: Committer) -> str:
+        held, saved, error = self._held, self._saved, committer.settle()
         if held is not None and (saved is None or error is not None or saved.env_steps < held.counters.env_steps):
             committer.commit_pending(held)
             saved = held.counters

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,10 @@ class Committer:
     def settle(self) -> BaseException | None:
         """Waits for the commit in flight; an error of it is returned, and raised where the training loop expects it."""
         return self._writer.settle()
+
+    def exclusively(self) -> AbstractContextManager[object]:
+        """While this lasts, no other thread commits."""
+        return self._lock
 
     def close(self) -> None:
         """Ends the writer's thread, after the commit in flight."""

@@ -51,6 +51,8 @@ class Watch:
         """Installs the handlers, but not of signals that the process was told to ignore (by `nohup`, by a shell)."""
         self._pid = os.getpid()
         self._interrupts_heard = self._interrupts_acted = 0
+        self.mask_before_fork: set[Any] | None = None
+        """Signals that were blocked before a fork under way."""
         self.listeners: list[Listener] = []
         """Those to tell, in the order of their coming."""
         self._read_end, self._write_end = os.pipe()
@@ -103,8 +105,14 @@ class Watch:
             self._interrupts_acted += 1
             if self._interrupts_acted > 1:
                 raise KeyboardInterrupt
-        for listener in tuple(self.listeners):
-            listener.act(number)
+        raised: list[BaseException] = []
+        for listener in tuple(self.listeners):  # each acts, whatever the one before it raises
+            try:
+                listener.act(number)
+            except BaseException as error:  # noqa: BLE001 - raised below
+                raised.append(error)
+        if raised:
+            raise raised[0]
 
     def _as_before(self, number: int, frame: FrameType | None) -> None:
         before = self._previous.get(number, signal.SIG_DFL)
@@ -181,11 +189,23 @@ def unlisten(listener: Listener) -> None:
         _watch = None
 
 
-def _forget_in_child() -> None:
-    global _watch
+def _before_fork() -> None:
+    # Python forgets signals that reach a child before it knows itself as one; blocked, they wait.
     if _watch is not None:
-        _watch.forget()
-        _watch = None
+        _watch.mask_before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP, SAVE))
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+def _after_fork_in_parent() -> None:
+    if _watch is not None and _watch.mask_before_fork is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _watch.mask_before_fork)
+
+
+def _after_fork_in_child() -> None:
+    global _watch
+    watch, _watch = _watch, None
+    if watch is not None:
+        watch.forget()
+        signal.pthread_sigmask(signal.SIG_SETMASK, watch.mask_before_fork or ())
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
