@@ -85,12 +85,15 @@ class Distribution(ByAttributes):
 
 
 def note_class(obj: Any, walk: Walk, *below: Step) -> None:
-    """Notes the class of an object at this place, or at the steps `below`, and what it has for all its objects."""
-    name, plain = _class_facts(type(obj))
+    """Notes the class of an object at this place, or at the steps `below`, and what it has for all its objects.
+
+    Also what the object has a value of its own for by now (`self.steps += 1`), which a fresh one does not have yet.
+    """
+    kind = type(obj)
+    name, attributes = _facts_of_class(kind)
     walk.fact(name, *below)
-    for attribute, text in plain:
-        if attribute not in vars(obj):
-            walk.fact(text, *below, attribute)
+    for attribute in attributes:
+        walk.fact(repr(getattr(kind, attribute)), *below, attribute)  # as it is now: a class may count, too
 
 
 def captured(value: Any, name: Step, walk: Walk) -> Tree:
@@ -116,10 +119,10 @@ def is_data(value: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _class_facts(kind: type) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Its name, and plain values that a user's class has for all its objects (`class Net(nn.Module): scale = 0.1`)."""
+def _facts_of_class(kind: type) -> tuple[str, tuple[str, ...]]:
+    """Its name, and where a user's class has plain values for all its objects (`class Net(nn.Module): scale = 0.1`)."""
     found: dict[str, Any] = {}
     for cls in reversed(kind.__mro__):
         found |= vars(cls) if cls.__module__.partition(".")[0] not in _OWN_PACKAGES else {}
-    plain = ((name, repr(value)) for name, value in sorted(found.items()) if type(value) in PLAIN_TYPES)
-    return name_of(kind), tuple((name, text) for name, text in plain if not name.startswith("_"))
+    plain = sorted(name for name, value in found.items() if type(value) in PLAIN_TYPES)
+    return name_of(kind), tuple(name for name in plain if not name.startswith("_"))

@@ -43,6 +43,7 @@ from perdure.runs.policies import Policies, PolicyTerms, Source
 from perdure.runs.requirement import required_class
 from perdure.runs.retention import Keep, KeepAny
 from perdure.runs.standing import Standing
+from perdure.runs.unchanged import refuse_changed_facts
 from perdure.store.filesystem import FileSystem
 from perdure.tree.snapshot import Snapshot
 
@@ -261,7 +262,7 @@ class Run(Standing):
         Raises:
             ForgottenValueError: a value is missing, or one appears that `restore` was not given.
             UsageError: a counter that does not grow, or a malformed metric.
-            CaptureError: an object cannot be captured.
+            CaptureError: an object cannot be captured, or a function, class or dtype in it has become another.
             LockedError: the writer lock was lost to another process.
             CommitError: an earlier checkpoint could not be committed in the background: nothing of this boundary has
                 been noted, call it again. Or (`background=False`) this one could not: the boundary stands without it.
@@ -329,6 +330,7 @@ class Run(Standing):
     ) -> None:
         def take() -> Snapshot:
             snapshot = capture(objects, self._resolver, now).snapshot
+            refuse_changed_facts(opened.facts, snapshot)
             self._note(opened, now, metrics)  # not before the state is in hand
             return snapshot
 
