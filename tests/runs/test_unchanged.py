@@ -10,7 +10,7 @@ import perdure
 from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture
 from perdure.errors import CaptureError
-from perdure.runs.unchanged import facts_by_component, refuse_changed_facts
+from perdure.runs.unchanged import fixed_parts, refuse_changes
 
 gymnasium = pytest.importorskip("gymnasium")
 torch = pytest.importorskip("torch")
@@ -149,7 +149,39 @@ def test_every_change_of_a_fact_is_told_and_no_other(change: str) -> None:
         "gone": (snapshot(f=abs), snapshot()),
         "new": (snapshot(), snapshot(f=abs)),
     }[change]
-    refuse_changed_facts(facts_by_component(before), before)
+    refuse_changes(fixed_parts(before), before)
 
     with pytest.raises(CaptureError, match=r"^c/f: .* when the run was opened, .* now\."):
-        refuse_changed_facts(facts_by_component(before), now)
+        refuse_changes(fixed_parts(before), now)
+
+
+class Growing(torch.nn.Module):
+    """Makes its head when it knows what comes in."""
+
+    def __init__(self, *, lazily: bool) -> None:
+        super().__init__()
+        self.head = None if lazily else torch.nn.Linear(2, 1)
+        self.register_buffer("seen", None if lazily else torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        if self.head is None:
+            self.head, self.seen = torch.nn.Linear(2, 1), torch.zeros(1)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("wrap", [lambda net: net, lambda net: {"nets": [net]}], ids=["bare", "nested"])
+def test_weights_that_appear_refuse_the_first_save_that_holds_them(tmp_path: Path, wrap: Callable[[Any], Any]) -> None:
+    net = Growing(lazily=True)
+    with perdure.Run(tmp_path / "lazy", background=False) as run:
+        run.restore(net=wrap(net))
+        net(torch.ones(2))
+        refusal = r"^net.*: the module has got head, head\.bias, head\.weight, seen since the run was opened\."
+        with pytest.raises(CaptureError, match=refusal):
+            run.finish(env_steps=1)
+
+    for end in (1, 2):
+        net = Growing(lazily=False)
+        with perdure.Run(tmp_path / "complete", background=False) as run:
+            run.restore(net=wrap(net))
+            net(torch.ones(2))
+            run.finish(env_steps=end)

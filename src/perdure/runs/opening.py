@@ -30,7 +30,7 @@ from perdure.runs.resumption import (
     read_history,
     told_acceptances,
 )
-from perdure.runs.unchanged import Facts, facts_by_component
+from perdure.runs.unchanged import Fixed, fixed_parts
 from perdure.store.local import REMOVED_PREFIX
 from perdure.tree.snapshot import CLASSES
 
@@ -77,8 +77,8 @@ class OpenRun:
     """Where it stands."""
     restored: Restored
     """Its components."""
-    facts: Facts
-    """The facts of its components as they were handed in, which those of every checkpoint must equal."""
+    fixed: Fixed
+    """What its components, as they were handed in, have in common with every checkpoint."""
     resumed: bool
     """Whether it went on from a checkpoint."""
     progress: Progress | None
@@ -133,9 +133,9 @@ def _begin(opening: Opening) -> OpenRun:
         journal.close()
         raise
     restored = Restored(dict(opening.targets), captured.values)
-    progress, facts = progress_of(contract), facts_by_component(captured.snapshot)
+    progress, fixed = progress_of(contract), fixed_parts(captured.snapshot)
     return OpenRun(
-        journal, committer, opening.start, restored, facts, resumed=False, progress=progress, notices=notices
+        journal, committer, opening.start, restored, fixed, resumed=False, progress=progress, notices=notices
     )
 
 
@@ -175,8 +175,8 @@ def _resume(opening: Opening) -> OpenRun:
     past = Past(verdict.contract, opened.digest, amended, manifest.trained_s)
     counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
     committer = _committer(opening, journal, record.run_id, past)
-    progress, facts = verdict.progress, facts_by_component(fresh.snapshot)
-    return OpenRun(journal, committer, counters, restored, facts, resumed=True, progress=progress, notices=notices)
+    progress, fixed = verdict.progress, fixed_parts(fresh.snapshot)
+    return OpenRun(journal, committer, counters, restored, fixed, resumed=True, progress=progress, notices=notices)
 
 
 def _committer(opening: Opening, journal: Journal, run_id: str, past: Past) -> Committer:

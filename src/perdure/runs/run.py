@@ -43,7 +43,7 @@ from perdure.runs.policies import Policies, PolicyTerms, Source
 from perdure.runs.requirement import required_class
 from perdure.runs.retention import Keep, KeepAny
 from perdure.runs.standing import Standing
-from perdure.runs.unchanged import refuse_changed_facts
+from perdure.runs.unchanged import refuse_changes
 from perdure.store.filesystem import FileSystem
 from perdure.tree.snapshot import Snapshot
 
@@ -330,7 +330,7 @@ class Run(Standing):
     ) -> None:
         def take() -> Snapshot:
             snapshot = capture(objects, self._resolver, now).snapshot
-            refuse_changed_facts(opened.facts, snapshot)
+            refuse_changes(opened.fixed, snapshot)
             self._note(opened, now, metrics)  # not before the state is in hand
             return snapshot
 
