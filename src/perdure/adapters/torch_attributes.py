@@ -9,6 +9,7 @@ import torch
 
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
+from perdure.adapters.rebuilding import skeleton
 from perdure.adapters.torch_slots import check_slot, restore_slot
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
@@ -17,8 +18,11 @@ from perdure.tree.diff import summary
 from perdure.tree.leaves import PLAIN_TYPES, Tree
 from perdure.tree.paths import Step
 
-SHAPE = "shape"
-"""Below a tensor among the attributes: the setting that tells the shape a fresh start gives it."""
+SHAPE, DTYPE = "shape", "dtype"
+"""Below a tensor among the attributes: the settings that tell the shape and the dtype a fresh start gives it."""
+
+PARTS = ".parts"
+"""Below an attribute: the fact that tells which of its parts a fresh start must hold, for no tree can make them."""
 
 _OWN_PACKAGES = frozenset({"torch", "builtins", "typing", "abc"})
 
@@ -49,6 +53,10 @@ class ByAttributes(Container):
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """A dict of the attributes' trees; the class and its plain attributes are facts, those of `obj` settings."""
         note_class(self.subject(obj), walk)
+        return self.attribute_trees(obj, walk)
+
+    def attribute_trees(self, obj: Any, walk: Walk) -> dict[str, Tree]:
+        """The attributes' trees, by name."""
         return {name: captured(value, name, walk) for name, value in self.attributes(obj).items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -78,12 +86,6 @@ class ByAttributes(Container):
         return obj
 
 
-class Distribution(ByAttributes):
-    """`torch.distributions.Distribution`: its parameters are tensors among its attributes."""
-
-    id = "torch-distribution"
-
-
 def note_class(obj: Any, walk: Walk, *below: Step) -> None:
     """Notes the class of an object at this place, or at the steps `below`, and what it has for all its objects.
 
@@ -104,9 +106,15 @@ def captured(value: Any, name: Step, walk: Walk) -> Tree:
     if type(value) in PLAIN_TYPES:
         walk.settings[(*walk.path, name)] = value
         return value
-    if isinstance(value, torch.Tensor):  # its numbers are state, and its shape may become another
+    if isinstance(value, torch.Tensor):  # its numbers are state, and its shape and its dtype may become others
         walk.settings[(*walk.path, name, SHAPE)] = "×".join(map(str, value.shape)) or "no axes"
-    return walk.capture(value, name)
+        walk.settings[(*walk.path, name, DTYPE)] = str(value.dtype).removeprefix("torch.")
+    tree = walk.capture(value, name)
+    if not isinstance(value, np.random.Generator):  # which comes back where none was
+        parts = skeleton(value, walk)
+        if parts is not None:
+            walk.fact(parts, name, PARTS)
+    return tree
 
 
 def is_data(value: Any) -> bool:
