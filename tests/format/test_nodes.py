@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from perdure.errors import CaptureError, DamagedError
 from perdure.format import canonical
 from perdure.format.digests import digest_of
-from perdure.format.nodes import MAX_DEPTH, Place, StoredArray, arrays_of, decode_node, encode_node, tensor_name
+from perdure.format.nodes import (
+    MAX_DEPTH,
+    Place,
+    StoredArray,
+    arrays_among,
+    decode_node,
+    encode_node,
+    large_leaves,
+    tensor_name,
+)
 from perdure.format.tensors import contiguous_bytes, empty_array
 from perdure.tree.diff import diff_snapshots
 from perdure.tree.leaves import Alias, Array, PRNGKey, Tree
@@ -27,7 +36,7 @@ class Blobs:
     def __init__(self, tree: Tree) -> None:
         self.places: dict[Path, Place] = {}
         self._data: dict[Path, bytes] = {}
-        for path, array in arrays_of(tree, ("c",)):
+        for path, array in arrays_among(large_leaves(tree, ("c",))).items():
             data = bytes(contiguous_bytes(array.value))
             self.places[path] = Place("c.safetensors", 0, len(data), digest_of(data))
             self._data[path] = data
@@ -153,7 +162,7 @@ def test_arrays_are_found_with_their_paths_keys_included_and_aliases_not():
     first, key = Array(np.zeros(1)), Array(np.zeros(2, np.uint32))
     tree = {"a": [first, 1, Alias(("c", "a", 0))], "k": (PRNGKey("rbg", key),)}
 
-    assert list(arrays_of(tree, ("c",))) == [(("c", "a", 0), first), (("c", "k", 0), key)]
+    assert list(arrays_among(large_leaves(tree, ("c",))).items()) == [(("c", "a", 0), first), (("c", "k", 0), key)]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import numpy as np
 
 from perdure.adapters.adapter import Adapter
 from perdure.errors import UnknownObjectError
+from perdure.tree.leaves import PLAIN_TYPES
 from perdure.tree.paths import Path, format_path
 
 EXACT = MappingProxyType(
@@ -142,6 +143,8 @@ class Resolver:
 
     def __init__(self, extra: Sequence[tuple[type, Adapter]] = ()) -> None:
         self._extra = tuple(extra)
+        self.leaf_types = frozenset(kind for kind in PLAIN_TYPES if self._of_user(kind) is None)
+        """Types of plain leaves for which no adapter of the user's own stands."""
 
     def resolve(self, obj: Any, path: Path, *, takes_objects: bool = False) -> Adapter:
         """The adapter for `obj`.
@@ -164,7 +167,7 @@ class Resolver:
         return adapter if variant is None else variant(obj)
 
     def _of_user(self, kind: type) -> Adapter | None:
-        for cls in kind.__mro__:
+        for cls in kind.__mro__ if self._extra else ():
             for known, adapter in self._extra:
                 if known is cls:
                     return adapter
@@ -240,11 +243,15 @@ def _is_fact(obj: Any) -> bool:
     )
 
 
+_NEVER_HELD = frozenset({list, tuple, np.ndarray, np.random.Generator, *PLAIN_TYPES})
+
 HELD = MappingProxyType({set: "Set", frozenset: "FrozenSet"})
 
 
 def _held(obj: Any) -> Adapter | None:
     """Inside an environment: what comes back from its saved tree alone, for the twin may hold nothing there yet."""
+    if type(obj) in _NEVER_HELD:  # the usual case: this runs hundreds of times a save
+        return None
     if type(obj) in HELD:
         return _load(f"gymnasium_objects:{HELD[type(obj)]}")
     if type(obj) is dict and not all(type(key) in (str, int) for key in obj):

@@ -115,7 +115,11 @@ class Walk:
             UnknownObjectError: no adapter knows an object on the way.
             CaptureError: a list or dict contains itself.
         """
-        return self._at(step, lambda: self._capture(obj))
+        self._path.append(step)
+        try:  # spelled out, and leaves not looked up: this runs hundreds of times a save
+            return self._capture_leaf(obj) if type(obj) in self._resolver.leaf_types else self._capture(obj)
+        finally:
+            self._path.pop()
 
     def capture_below(self, obj: Object, *below: Step) -> Tree:
         """The same for an object that stands at several steps below the object at hand."""
@@ -228,6 +232,14 @@ class Walk:
     def _resolve(self, obj: Object) -> Adapter:
         return self._resolver.resolve(obj, self.path, takes_objects=self._takes_objects)
 
+    def _capture_leaf(self, obj: Object) -> Tree:
+        """What `_capture` comes to for a plain leaf, which is its own state."""
+        if not self._live_depth:
+            self.values.add(self._path[0])
+        if self._notes_settings:
+            self.settings[self.path] = obj
+        return obj
+
     def _capture(self, obj: Object) -> Tree:
         adapter = self._resolve(obj)
         if adapter.has_identity:
@@ -236,7 +248,11 @@ class Walk:
             self._places[id(obj)] = (self.path, obj)
             self._by_path[self.path] = obj
         self._note(obj, adapter)
-        tree = self._within(obj, adapter, lambda: adapter.capture(obj, self))
+        around = self._enter(obj, adapter)
+        try:
+            tree = adapter.capture(obj, self)
+        finally:
+            self._leave(obj, adapter, around)
         if self._notes_settings and adapter.kind == "value":
             for setting in setting_of(tree):  # however deep it is
                 self.settings[self.path] = setting
@@ -276,18 +292,26 @@ class Walk:
             self.weakest[self._path[0]] = (fidelity, reason)
 
     def _within(self, obj: Object, adapter: Adapter, do: Callable[[], Any]) -> Any:
-        notes_settings, takes_objects = self._notes_settings, self._takes_objects
+        around = self._enter(obj, adapter)
+        try:
+            return do()
+        finally:
+            self._leave(obj, adapter, around)
+
+    def _enter(self, obj: Object, adapter: Adapter) -> tuple[bool, bool]:
+        """Goes into an object; returns what held around it, for `_leave`."""
+        around = self._notes_settings, self._takes_objects
         self._takes_objects |= getattr(adapter, "takes_objects", False)
         if adapter.kind == "live":
             self._live_depth += 1
             self._notes_settings = getattr(adapter, "holds_settings", False)
         self._open.add(id(obj))
-        try:
-            return do()
-        finally:
-            self._open.discard(id(obj))
-            self._live_depth -= adapter.kind == "live"
-            self._notes_settings, self._takes_objects = notes_settings, takes_objects
+        return around
+
+    def _leave(self, obj: Object, adapter: Adapter, around: tuple[bool, bool]) -> None:
+        self._open.discard(id(obj))
+        self._live_depth -= adapter.kind == "live"
+        self._notes_settings, self._takes_objects = around
 
     def _check(self, obj: Object, tree: Tree) -> list[Finding]:
         adapter = self._resolve(obj)

@@ -6,6 +6,7 @@ from pathlib import Path
 from perdure.checkpoint.opening import read_document, read_snapshot
 from perdure.checkpoint.save import component_entries, file_entries, now, write_components
 from perdure.errors import CommitError, DamagedError, UsageError
+from perdure.format.known import Known
 from perdure.format.manifest import Manifest
 from perdure.format.policy import FILE_NAME, PolicyManifest, decode_policy, encode_policy, policy_digest
 from perdure.format.state_digest import state_digest
@@ -54,7 +55,7 @@ def save_policy(store: Store, name: str, snapshot: Snapshot, about: PolicyAbout)
     try:
         with store.stage(name) as staging:
             written, rows, _ = write_components(store, staging, snapshot, None)
-            components, digests = component_entries(snapshot, written, rows)
+            components, digests = component_entries(snapshot, written, rows, Known())
             counters = snapshot.env_steps, snapshot.updates, snapshot.boundary
             digest, files = state_digest(digests, *counters), file_entries(written, rows)
             data = encode_policy(PolicyManifest(*counters, components, files, digest, now(), **vars(about)))

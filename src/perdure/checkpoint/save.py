@@ -10,8 +10,9 @@ from perdure.errors import CommitError, UnsupportedLeafError
 from perdure.format.canonical import Json
 from perdure.format.digests import Digest
 from perdure.format.dtypes import name_of
+from perdure.format.known import Known
 from perdure.format.manifest import FILE_NAME, ComponentEntry, FileEntry, Manifest, encode_manifest, manifest_digest
-from perdure.format.nodes import Place, arrays_of, encode_made, encode_node, rows_of, tensor_name
+from perdure.format.nodes import Place, arrays_among, encode_made, encode_node, large_leaves, tensor_name
 from perdure.format.state_digest import component_digests, state_digest
 from perdure.format.tensors import Layout, lay_out, pieces
 from perdure.store.store import Staging, Store
@@ -81,6 +82,8 @@ class Saved:
     """By component: the files that hold arrays."""
     rows: Mapping[Path, WrittenRows]
     """By path: the segments that hold append-only rows."""
+    known: Known
+    """What its plain subtrees came to."""
 
 
 def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Saved | None = None) -> Saved:
@@ -102,7 +105,8 @@ def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Sa
     try:
         with store.stage(name) as staging:
             components, rows, written_bytes = write_components(store, staging, snapshot, previous)
-            manifest = _manifest(snapshot, about, components, rows)
+            known = Known(previous.known if previous else None)
+            manifest = _manifest(snapshot, about, components, rows, known)
             data = encode_manifest(manifest)
             staging.write(FILE_NAME, [data])
             staging.commit()
@@ -111,7 +115,7 @@ def save(store: Store, name: str, snapshot: Snapshot, about: About, previous: Sa
         raise CommitError(message) from error
     size, digest = len(data), manifest_digest(data)
     sizes = manifest.size_bytes + size, written_bytes + size
-    return Saved(name, digest, manifest.state_digest, *sizes, components, rows)
+    return Saved(name, digest, manifest.state_digest, *sizes, components, rows, known)
 
 
 def write_components(
@@ -123,11 +127,12 @@ def write_components(
         UnsupportedLeafError: a leaf has no exact representation.
         OSError: the store failed, or the disk would be full.
     """
-    arrays = {name: dict(arrays_of(part.tree, (name,))) for name, part in snapshot.components.items()}
+    large = {name: large_leaves(part.tree, (name,)) for name, part in snapshot.components.items()}
+    arrays = {name: arrays_among(leaves) for name, leaves in large.items()}
     layouts = {name: _lay_out(held) for name, held in arrays.items() if held}
     old = previous.components if previous else {}
     shared = {name for name, layout in layouts.items() if name in old and _is_same(layout, arrays[name], old[name])}
-    rings = {path: rows for name, part in snapshot.components.items() for path, rows in rows_of(part.tree, (name,))}
+    rings = {path: leaf for leaves in large.values() for path, leaf in leaves if isinstance(leaf, Rows)}
     old_rows = previous.rows if previous else {}
     plans = {path: plan_segments(rows, old_rows.get(path)) for path, rows in rings.items()}
     new_bytes = sum(layout.size for name, layout in layouts.items() if name not in shared)
@@ -208,9 +213,9 @@ def _hashed(layout: Layout, whole: Digest, each: Mapping[str, Digest]) -> Iterat
 
 
 def _manifest(
-    snapshot: Snapshot, about: About, written: Mapping[str, Written], rows: Mapping[Path, WrittenRows]
+    snapshot: Snapshot, about: About, written: Mapping[str, Written], rows: Mapping[Path, WrittenRows], known: Known
 ) -> Manifest:
-    components, digests = component_entries(snapshot, written, rows)
+    components, digests = component_entries(snapshot, written, rows, known)
     return Manifest(
         env_steps=snapshot.env_steps,
         updates=snapshot.updates,
@@ -244,21 +249,21 @@ def file_entries(written: Mapping[str, Written], rows: Mapping[Path, WrittenRows
 
 
 def component_entries(
-    snapshot: Snapshot, written: Mapping[str, Written], rows: Mapping[Path, WrittenRows]
+    snapshot: Snapshot, written: Mapping[str, Written], rows: Mapping[Path, WrittenRows], known: Known
 ) -> tuple[dict[str, ComponentEntry], dict[str, str]]:
     """What a manifest says of each component, and the components' digests."""
     segments = {path: ring.segments for path, ring in rows.items()}
     places = {path: place for entry in written.values() for path, place in entry.places.items()}
-    digests = component_digests(snapshot, lambda path, _array: places[path].digest)
+    digests = component_digests(snapshot, lambda path, _array: places[path].digest, known.forms)
     components = {
         name: ComponentEntry(
             component.adapter,
             component.fidelity,
             component.reason,
             dict(component.facts),
-            encode_node(component.tree, (name,), places, segments),
+            encode_node(component.tree, (name,), places, segments, known.nodes),
             digests[name],
-            encode_made(component.made),
+            known.nodes.of(component.made, 0, lambda made=component.made: encode_made(made)),
         )
         for name, component in snapshot.components.items()
     }

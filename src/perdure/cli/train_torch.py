@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perdure.cli.training import KEEP_LAST, cadence, require_torch, retention, watch
+from perdure.cli.training import KEEP_LAST, cadence, require_torch, retention, told, watch
 from perdure.errors import UsageError
 from perdure.runs.directory import open_directory
 
@@ -33,6 +33,8 @@ class TorchPPOCommand:
     """Differences from the run that are accepted."""
     reason: str | None
     """Why."""
+    stop_after: str | None
+    """How long this process may run."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -69,7 +71,8 @@ def run(words: Sequence[str]) -> int:
 
     total_steps = command.config.total_timesteps
     print(f"perdure: {command.env}, {total_steps:,} steps, in {directory.path}", file=sys.stderr, flush=True)
-    return watch(directory, total_steps, launch)
+    with told(directory, stop_after=command.stop_after):
+        return watch(directory, total_steps, launch)
 
 
 def parse(words: Sequence[str]) -> TorchPPOCommand:
@@ -91,6 +94,7 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
         keep_last: int = KEEP_LAST,
         accept: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
         reason: str | None = None,
+        stop_after: str | None = None,
         config: tyro.conf.OmitArgPrefixes[PPOConfig] = PPOConfig(),  # noqa: B008 - a frozen value
     ) -> TorchPPOCommand:
         """Train an actor and a critic by PPO, or go on with the run in that directory under the same options.
@@ -102,13 +106,14 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
             keep_last: How many of the newest checkpoints stay, pinned ones aside; 0 for all. A resume keeps as many.
             accept: Differences from the run that are accepted, KEY=OLD:NEW each, as the refusal says them.
             reason: Why they are accepted, for the run's history.
+            stop_after: How long this process may run, such as 3h55m; it then commits and leaves with code 75.
             config: The algorithm.
         """
         if reason and not accept:
             raise UsageError("--reason says why something is accepted; give --accept too.")
         if checkpoint_every < 1:
             raise UsageError(f"--checkpoint-every {checkpoint_every}: a positive number of env-steps.")
-        return TorchPPOCommand(env, run, config, checkpoint_every, keep_last, accept, reason)
+        return TorchPPOCommand(env, run, config, checkpoint_every, keep_last, accept, reason, stop_after)
 
     try:
         return tyro.cli(command, args=list(words), prog="perdure train torch-ppo")

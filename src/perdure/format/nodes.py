@@ -1,7 +1,7 @@
 """Trees as JSON nodes: structure and plain leaves in the manifest, arrays by place and digest."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -12,10 +12,11 @@ from perdure.errors import CaptureError, DamagedError
 from perdure.format import dtypes, numbers
 from perdure.format.canonical import Json
 from perdure.format.digests import DIGEST_PATTERN
+from perdure.format.known import Memory
 from perdure.format.row_nodes import AllocateRows, Segment, decode_rows, encode_rows
 from perdure.format.tensors import METADATA
 from perdure.tree.leaves import PLAIN_TYPES, Alias, Array, PRNGKey, Tree, children, memory_axes
-from perdure.tree.paths import Path, format_path
+from perdure.tree.paths import Path, Step, format_path
 from perdure.tree.rows import Rows
 
 MAX_DEPTH = 64
@@ -42,22 +43,30 @@ class Place:
     """Digest of these bytes."""
 
 
-def arrays_of(tree: Tree, path: Path) -> Iterator[tuple[Path, Array]]:
-    """Every array of a component, key data included, with its path. Aliases hold none."""
-    if isinstance(tree, Array):
-        yield path, tree
-    elif isinstance(tree, PRNGKey):
-        yield path, tree.data
-    for step, child in children(tree):
-        yield from arrays_of(child, (*path, step))
+def large_leaves(tree: Tree, path: Path) -> list[tuple[Path, Tree]]:
+    """Every leaf that is not plain, in order, with its path."""
+    found: list[tuple[Path, Tree]] = []
+    _collect(tree, path, found)
+    return found
 
 
-def rows_of(tree: Tree, path: Path) -> Iterator[tuple[Path, Rows]]:
-    """Every `Rows` of a component with its path."""
-    if isinstance(tree, Rows):
-        yield path, tree
+def arrays_among(leaves: Iterable[tuple[Path, Tree]]) -> dict[Path, Array]:
+    """The arrays among `large_leaves`, key data included. Aliases hold none."""
+    arrays: dict[Path, Array] = {}
+    for path, leaf in leaves:
+        if isinstance(leaf, Array):
+            arrays[path] = leaf
+        elif isinstance(leaf, PRNGKey):
+            arrays[path] = leaf.data
+    return arrays
+
+
+def _collect(tree: Tree, path: Path, found: list[tuple[Path, Tree]]) -> None:
+    if not isinstance(tree, dict | list | tuple):
+        found.append((path, tree))
     for step, child in children(tree):
-        yield from rows_of(child, (*path, step))
+        if type(child) not in PLAIN_TYPES:
+            _collect(child, (*path, step), found)
 
 
 def tensor_name(path: Path) -> str:
@@ -74,6 +83,7 @@ def encode_node(
     path: Path,
     places: Mapping[Path, Place],
     segments: Mapping[Path, tuple[Segment, ...]] = NO_SEGMENTS,
+    memory: Memory | None = None,
 ) -> Json:
     """The node for `tree`.
 
@@ -82,35 +92,50 @@ def encode_node(
         path: where it stands in the snapshot.
         places: for every array's path, where its bytes were written.
         segments: for every rows' path, the files that hold them.
+        memory: the nodes of plain subtrees that are known already.
 
     Raises:
         CaptureError: an adapter returned something that is no tree.
     """
-    if len(path) > MAX_DEPTH:
-        raise CaptureError(f"{format_path(path[:5])}/…: more than {MAX_DEPTH} containers inside one another.")
-    if type(tree) in PLAIN_TYPES:
-        return numbers.encode_plain(tree)
-    match tree:
-        case Array():
-            return {"array": _encode_array(tree, places[path])}
-        case PRNGKey():
-            key = {"implementation": tree.implementation, "data": _encode_array(tree.data, places[path])}
-            return {"key": key}
-        case Rows():
-            return {"rows": encode_rows(tree, segments[path])}
-        case Alias():
-            return {"alias": [numbers.encode_plain(step) for step in tree.path]}
-        case dict():
-            pairs = [
-                [_encode_key(key, path), encode_node(child, (*path, key), places, segments)]
-                for key, child in tree.items()
-            ]
+    return _Nodes(places, segments, memory or Memory()).node(tree, path)
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Makes nodes of one component's tree; the fields are the arguments of `encode_node`."""
+
+    places: Mapping[Path, Place]
+    segments: Mapping[Path, tuple[Segment, ...]]
+    memory: Memory
+
+    def node(self, tree: Tree, path: Path) -> Json:
+        if type(tree) in PLAIN_TYPES:
+            return numbers.encode_plain(tree)
+        if isinstance(tree, dict | list | tuple):
+            return self.memory.of(tree, len(path), lambda: self._container(tree, path))
+        return self._leaf(tree, path)
+
+    def _container(self, tree: dict[Step, Tree] | list[Tree] | tuple[Tree, ...], path: Path) -> Json:
+        if len(path) >= MAX_DEPTH and len(tree):
+            raise CaptureError(f"{format_path(path[:5])}/…: more than {MAX_DEPTH} containers inside one another.")
+        if isinstance(tree, dict):
+            pairs = [[_encode_key(key, path), self.node(child, (*path, key))] for key, child in tree.items()]
             return {"dict": pairs}
-        case list() | tuple():
-            nodes = [encode_node(child, (*path, at), places, segments) for at, child in enumerate(tree)]
-            return {type(tree).__name__: nodes}
-    message = f"{format_path(path)}: a {type(tree).__name__} is no leaf; the adapter must return plain values."
-    raise CaptureError(message)
+        return {type(tree).__name__: [self.node(child, (*path, at)) for at, child in enumerate(tree)]}
+
+    def _leaf(self, tree: Tree, path: Path) -> Json:
+        match tree:
+            case Array():
+                return {"array": _encode_array(tree, self.places[path])}
+            case PRNGKey():
+                key = {"implementation": tree.implementation, "data": _encode_array(tree.data, self.places[path])}
+                return {"key": key}
+            case Rows():
+                return {"rows": encode_rows(tree, self.segments[path])}
+            case Alias():
+                return {"alias": [numbers.encode_plain(step) for step in tree.path]}
+        message = f"{format_path(path)}: a {type(tree).__name__} is no leaf; the adapter must return plain values."
+        raise CaptureError(message)
 
 
 def _encode_key(key: object, path: Path) -> Json:

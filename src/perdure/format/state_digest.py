@@ -11,9 +11,10 @@ from perdure.errors import DamagedError
 from perdure.format import canonical, dtypes, numbers
 from perdure.format.canonical import Json
 from perdure.format.digests import digest_of
+from perdure.format.known import Memory
 from perdure.format.row_nodes import rows_form
 from perdure.format.tensors import contiguous_bytes
-from perdure.tree.leaves import Alias, Array, PRNGKey, Tree, memory_axes
+from perdure.tree.leaves import PLAIN_TYPES, Alias, Array, PRNGKey, Tree, memory_axes
 from perdure.tree.paths import Path, format_path
 from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Snapshot
@@ -27,17 +28,20 @@ def digest_array(_path: Path, array: Array) -> str:
     return digest_of(contiguous_bytes(array.value))
 
 
-def component_digests(snapshot: Snapshot, array_digest: ArrayDigest = digest_array) -> dict[str, str]:
+def component_digests(
+    snapshot: Snapshot, array_digest: ArrayDigest = digest_array, memory: Memory | None = None
+) -> dict[str, str]:
     """The digest of every component.
 
     Args:
         snapshot: the snapshot.
         array_digest: where the arrays' digests are known already, from the write that hashed them.
+        memory: the forms of plain subtrees that are known already.
 
     Raises:
         DamagedError: an alias points nowhere.
     """
-    forms = _Forms(snapshot, array_digest)
+    forms = _Forms(snapshot, array_digest, memory or Memory())
     return {
         name: digest_of(canonical.encode(forms.form(component.tree, (name,))))
         for name, component in snapshot.components.items()
@@ -53,13 +57,16 @@ def state_digest(digests: Mapping[str, str], env_steps: int, updates: int, bound
 class _Forms:
     """Turns nodes into the JSON that is digested, remembering what shared nodes came to."""
 
-    def __init__(self, snapshot: Snapshot, array_digest: ArrayDigest) -> None:
+    def __init__(self, snapshot: Snapshot, array_digest: ArrayDigest, memory: Memory) -> None:
         self._snapshot = snapshot
+        self._memory = memory
         self._array_digest = array_digest
         self._open: list[Path] = []
         self._known: dict[Path, Json] = {}
 
     def form(self, tree: Tree, path: Path) -> Json:
+        if type(tree) in PLAIN_TYPES:
+            return ["leaf", numbers.encode_plain(tree)]
         match tree:
             case Alias():
                 return self._shared(tree.path, path)
@@ -70,7 +77,7 @@ class _Forms:
             case Rows():
                 return digest_of(canonical.encode(rows_form(tree)))
             case dict() | list() | tuple():
-                return self._container(tree, path)
+                return self._memory.of(tree, len(path), lambda: self._container(tree, path))
             case _:
                 return ["leaf", numbers.encode_plain(tree)]
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,16 +10,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from perdure.checkpoint.capture import Counters
 from perdure.checkpoint.save import About, Saved, save
 from perdure.checkpoint.writer import BackgroundWriter
 from perdure.contract.arithmetic import arithmetic
 from perdure.errors import CommitError, DamagedError
-from perdure.format.nodes import rows_of
+from perdure.format.nodes import large_leaves
 from perdure.runs.directory import RunDirectory, step_name
 from perdure.runs.journal import Journal
+from perdure.runs.optimizer_states import optimizers_with_state, refuse_emptied
 from perdure.runs.pruning import prune
 from perdure.runs.retention import Keep, KeepAny
 from perdure.tree.leaves import owned
+from perdure.tree.paths import Path as SnapshotPath
+from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Snapshot
 
 AfterCommit = Callable[[Path], object]
@@ -51,6 +56,8 @@ class Past:
     """Differences that were accepted so far."""
     trained_s: float = 0.0
     """Seconds of training before this opening."""
+    optimizers: frozenset[SnapshotPath] = frozenset()
+    """Where PyTorch's optimizers stood that held state."""
 
 
 @dataclass
@@ -60,7 +67,23 @@ class _Last:
     saved: Saved | None = None
     digest: str | None = None
     number: int = 0
+    optimizers: frozenset[SnapshotPath] = frozenset()
     scores: dict[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A boundary in memory that can be committed later."""
+
+    snapshot: Snapshot
+    """Its state; nobody else can write to it."""
+    about: About
+    """What its manifest says, all but its parent."""
+
+    @property
+    def counters(self) -> Counters:
+        """Which boundary it is."""
+        return Counters(self.snapshot.env_steps, self.snapshot.updates, self.snapshot.boundary)
 
 
 class Committer:
@@ -92,8 +115,9 @@ class Committer:
         self._terms = terms
         self._past = past
         self._opened_at = time.monotonic()
-        self._last = _Last(digest=past.digest)
+        self._last = _Last(digest=past.digest, optimizers=past.optimizers)
         self._writer = BackgroundWriter()
+        self._lock = threading.RLock()  # a signal's thread may commit beside the training loop
 
     @property
     def trained_s(self) -> float:
@@ -118,9 +142,9 @@ class Committer:
         """
         self._writer.wait()
 
-    def settle(self) -> None:
-        """Waits for the commit in flight; an error of it is raised later, where the training loop expects it."""
-        self._writer.settle()
+    def settle(self) -> BaseException | None:
+        """Waits for the commit in flight; an error of it is returned, and raised where the training loop expects it."""
+        return self._writer.settle()
 
     def close(self) -> None:
         """Ends the writer's thread, after the commit in flight."""
@@ -129,6 +153,14 @@ class Committer:
     def raise_error(self) -> None:
         """Raises what a commit in the background failed with, once; does not wait."""
         self._writer.raise_error()
+
+    def refuse_lost(self, snapshot: Snapshot) -> None:
+        """Refuses a snapshot that lacks what the one before held.
+
+        Raises:
+            CaptureError: an optimizer's state is gone.
+        """
+        refuse_emptied(snapshot, self._last.optimizers)
 
     def commit(self, take: Callable[[], Snapshot], metrics: Mapping[str, Any] | None, *, at_once: bool = False) -> None:
         """Commits the state that `take` captures now.
@@ -146,12 +178,41 @@ class Committer:
             CommitError: this commit, or the one in flight, failed.
         """
         started = time.perf_counter()
-        self._writer.wait()
-        self._check_lock()
-        snapshot = take()
-        in_background = self._terms.background and not at_once and not _has_rows(snapshot)
-        snapshot = _owned(snapshot) if in_background else snapshot
-        about = About(
+        with self._lock:
+            self._writer.wait()
+            self._check_lock()
+            snapshot = take()
+            self._last.optimizers = optimizers_with_state(snapshot)
+            if not self._terms.background or at_once or _has_rows(snapshot):
+                about = self._about(metrics)
+                self._save(snapshot, about, lambda: time.perf_counter() - started)
+                return
+            pending = self.pending(snapshot, metrics)
+            blocked_s = time.perf_counter() - started
+            about = replace(pending.about, parent=self._last.digest)
+            self._writer.submit(lambda: self._save(pending.snapshot, about, lambda: blocked_s))
+
+    def pending(self, snapshot: Snapshot, metrics: Mapping[str, Any] | None) -> Pending:
+        """The snapshot of the boundary that was just noted, kept from change, and what its manifest is to say."""
+        return Pending(_owned(snapshot), self._about(metrics))
+
+    def commit_pending(self, pending: Pending) -> None:
+        """Commits before it returns, after the commit in flight, however that ends; from any thread.
+
+        Raises:
+            CommitError: it failed.
+            LockedError: the writer lock was lost to another process.
+        """
+        started = time.perf_counter()
+        with self._lock:
+            self._writer.settle()
+            self._check_lock()
+            self._last.optimizers = optimizers_with_state(pending.snapshot)
+            about = replace(pending.about, parent=self._last.digest)
+            self._save(pending.snapshot, about, lambda: time.perf_counter() - started)
+
+    def _about(self, metrics: Mapping[str, Any] | None) -> About:
+        return About(
             run_id=self._run_id,
             parent=self._last.digest,
             contract=self._past.contract,
@@ -161,11 +222,6 @@ class Committer:
             amended=self._past.amended,
             trained_s=round(self.trained_s, 3),
         )
-        if not in_background:
-            self._save(snapshot, about, lambda: time.perf_counter() - started)
-            return
-        blocked_s = time.perf_counter() - started
-        self._writer.submit(lambda: self._save(snapshot, about, lambda: blocked_s))
 
     def _save(self, snapshot: Snapshot, about: About, blocked: Callable[[], float]) -> None:
         started = time.perf_counter()
@@ -243,7 +299,8 @@ def scores_of(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 def _has_rows(snapshot: Snapshot) -> bool:
     """Rows may be many gigabytes: they are written before the call returns rather than copied."""
-    return any(any(rows_of(part.tree, (name,))) for name, part in snapshot.components.items())
+    trees = {name: part.tree for name, part in snapshot.components.items()}
+    return any(isinstance(leaf, Rows) for _, leaf in large_leaves(trees, ()))
 
 
 def _owned(snapshot: Snapshot) -> Snapshot:

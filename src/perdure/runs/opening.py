@@ -15,10 +15,12 @@ from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
 from perdure.runs.committer import Committer, Past, Terms
 from perdure.runs.contract_terms import ContractTerms, judge
+from perdure.runs.crash_loop import refuse_crash_loop
 from perdure.runs.directory import RunDirectory
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock
+from perdure.runs.optimizer_states import optimizers_with_state
 from perdure.runs.record import launch_of, new_record, read_record, write_record
 from perdure.runs.requirement import check_class
 from perdure.runs.resumption import (
@@ -61,6 +63,8 @@ class Opening:
     """Refuse to step back."""
     lock: WriterLock
     """Held by the caller."""
+    retry: bool = False
+    """Go on although the last resumes all failed."""
     requires: str = CLASSES[1]
     """The weakest continuation class that will do."""
 
@@ -145,6 +149,8 @@ def _resume(opening: Opening) -> OpenRun:
     found = newest_intact(directory.store(), str(directory.path), record.run_id, strict=opening.strict)
     opened, manifest = found.opened, found.opened.manifest
     history, unreadable = read_history(directory)
+    if not opening.retry:
+        refuse_crash_loop(history, opened.name, str(directory.path))
     fresh = capture(opening.targets, opening.resolver, Counters())
     check_class(fresh, opening.requires)
     verdict = judge(terms, terms.contract(fresh), manifest)
@@ -172,7 +178,8 @@ def _resume(opening: Opening) -> OpenRun:
         journal.close()
         raise
     amended = (*manifest.amended, *(pair.text for pair in restored.accepted))
-    past = Past(verdict.contract, opened.digest, amended, manifest.trained_s)
+    optimizers = optimizers_with_state(opened.snapshot)
+    past = Past(verdict.contract, opened.digest, amended, manifest.trained_s, optimizers)
     counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
     committer = _committer(opening, journal, record.run_id, past)
     progress, fixed = verdict.progress, fixed_parts(fresh.snapshot)

@@ -6,6 +6,7 @@ from typing import Any
 from perdure.checkpoint.capture import Counters
 from perdure.errors import UsageError
 from perdure.runs.arguments import count
+from perdure.runs.boundaries import Boundaries
 from perdure.runs.contract_terms import ContractTerms
 from perdure.runs.directory import RunDirectory
 from perdure.runs.metrics import read_metrics
@@ -16,10 +17,14 @@ class Standing:
     """The questions that `Run` answers; `Run` sets the attributes."""
 
     _directory: RunDirectory
-    _counters: Counters
+    _boundaries: Boundaries | None
     _horizon: int | None
     _contract_terms: ContractTerms
     _told: tuple[float, tuple[str, ...]] | None
+
+    @property
+    def _counters(self) -> Counters:
+        return Counters() if self._boundaries is None else self._boundaries.counters
 
     @property
     def directory(self) -> str:

@@ -82,7 +82,7 @@ def children(tree: Tree) -> Iterator[tuple[str | int, Tree]]:
     """The direct children of a container as (step, child); nothing for a leaf."""
     if type(tree) in PLAIN_TYPES:  # most are, and asking whether something is a Mapping takes long
         return
-    if isinstance(tree, Mapping):
+    if type(tree) is dict or isinstance(tree, Mapping):
         yield from tree.items()
     elif isinstance(tree, list | tuple):
         yield from enumerate(tree)
