@@ -31,6 +31,12 @@ EXACT = MappingProxyType(
         "builtins.list": "containers:List",
         "builtins.tuple": "containers:Tuple",
         "collections.deque": "containers:Deque",
+        "collections.defaultdict": "tables:DefaultDict",
+        "collections.Counter": "tables:Counter",
+        "builtins.set": "unordered:Set",
+        "builtins.frozenset": "unordered:FrozenSet",
+        "builtins.bytearray": "buffers:ByteArray",
+        "array.array": "buffers:PythonArray",
         "argparse.Namespace": "containers:Namespace",
         "functools.partial": "containers:Partial",
         "jax._src.tree_util.Partial": "containers:Partial",
@@ -73,7 +79,8 @@ INHERITED = MappingProxyType(
         "torch.optim.optimizer.Optimizer": "torch_optimizers:Optimizer",
         "torch.optim.lr_scheduler.LRScheduler": "torch_schedulers:Scheduler",
         "torch.amp.grad_scaler.GradScaler": "torch_schedulers:Scaler",
-        "torch.distributions.distribution.Distribution": "torch_attributes:Distribution",
+        "torch.distributions.distribution.Distribution": "torch_distributions:Distribution",
+        "torch.distributions.transforms.Transform": "torch_distributions:Distribution",
         "perdure.adapters.torch_modules.Part": "torch_modules:PartAdapter",
         "perdure.adapters.torch_schedulers.Callable": "torch_schedulers:CallableAdapter",
         "gymnasium.envs.mujoco.mujoco_env.MujocoEnv": "mujoco_models:MujocoEnv",
@@ -114,10 +121,18 @@ WITHOUT_TARGET = MappingProxyType(
     {
         "deque": "containers:rebuild_deque",
         "ordered-dict": "containers:rebuild_ordered_dict",
+        "default-dict": "tables:rebuild_default_dict",
+        "counter": "tables:rebuild_counter",
+        "set": "unordered:rebuild_set",
+        "frozen-set": "unordered:rebuild_frozen_set",
+        "bytearray": "buffers:rebuild_byte_array",
+        "array-array": "buffers:rebuild_array",
         "display": "gymnasium_display:rebuild",
         "jax-array": "jax_arrays:rebuild_array",
         "jax-key": "jax_arrays:rebuild_key",
         "torch-tensor": "torch_tensors:rebuild",
+        "torch-size": "torch_tensors:rebuild_size",
+        "torch-own-distribution": "torch_distributions:rebuild",
     }
 )
 """Ids of adapters, beside the plain ones, whose trees can become objects without a target -> the function for it."""
@@ -259,10 +274,24 @@ def _is_jax_node(obj: Any) -> bool:
     return jax is not None and not jax.tree_util.all_leaves([obj])
 
 
+_WAYS_OUT = MappingProxyType(
+    {
+        "numpy.ma.MaskedArray": "Keep its data and its mask as two arrays",
+        "builtins.memoryview": "Keep the bytes or the array that it looks into",
+        "builtins.range": "Keep its start, stop and step as numbers, or a list",
+        "builtins.generator": "Keep what it goes through, and the position as a number",
+        "collections.ChainMap": "Keep its dicts as attributes of their own",
+        "weakref.ReferenceType": "Keep the object itself, or find it when it is used",
+    }
+)
+"""What to do about a kind whose class nobody can change; iterators are known by their method instead."""
+
+
 def _unknown(obj: Any, path: Path) -> str:
-    name = _name(type(obj))
-    return (
-        f"{format_path(path)}: no adapter knows a {name}, and perdure never pickles. Give its class "
-        "state_dict() and load_state_dict(), or get_state() and set_state(); or hand an adapter for it to "
-        "Run(adapters=[(Class, adapter)]); or leave the object out and rebuild it at start."
-    )
+    name = _name(type(obj)).replace("numpy.ma.core.", "numpy.ma.")
+    known = f"{format_path(path)}: no adapter knows a {name}, and perdure never pickles."
+    way_out = _WAYS_OUT.get(name) or (_WAYS_OUT["builtins.generator"] if hasattr(type(obj), "__next__") else None)
+    if way_out is None:
+        way_out = "Give its class state_dict() and load_state_dict(), or get_state() and set_state()"
+    others = "or hand an adapter for it to Run(adapters=[(Class, adapter)]); or leave the object out and rebuild it at"
+    return f"{known} {way_out}; {others} start."

@@ -15,6 +15,7 @@ from perdure.runs.committer import Committer, Pending
 from perdure.runs.directory import step_name
 from perdure.runs.holding import Budget, is_too_large
 from perdure.runs.opening import OpenRun
+from perdure.runs.unchanged import refuse_changes
 from perdure.tree.snapshot import Snapshot
 
 Objects = Mapping[str, Any]
@@ -74,6 +75,7 @@ class Boundaries:
         def take() -> Snapshot:
             snapshot = capture(objects, self._resolver, now).snapshot
             self._opened.committer.refuse_lost(snapshot)
+            refuse_changes(self._opened.fixed, snapshot)
             self.note(now, metrics)  # not before the state is in hand
             return snapshot
 
@@ -95,6 +97,7 @@ class Boundaries:
         try:
             snapshot = capture({**live, **values}, self._resolver, self.counters).snapshot
             self._opened.committer.refuse_lost(snapshot)
+            refuse_changes(self._opened.fixed, snapshot)
         except Exception as error:  # noqa: BLE001 - the boundary is not due: who cannot be held now may be saved later
             _log.info("boundary %d is not held in memory: %s", self.counters.boundary, error)
             self._budget.is_spent = True

@@ -282,7 +282,7 @@ class Run(Standing):
         Raises:
             ForgottenValueError: a value is missing, or one appears that `restore` was not given.
             UsageError: a counter that does not grow, or a malformed metric.
-            CaptureError: an object cannot be captured.
+            CaptureError: an object cannot be captured, or a function, class or dtype in it has become another.
             LockedError: the writer lock was lost to another process.
             CommitError: an earlier checkpoint could not be committed in the background: nothing of this boundary has
                 been noted, call it again. Or (`background=False`) this one could not: the boundary stands without it.
