@@ -69,7 +69,7 @@ class Passing(nn.Module):
         return inputs
 
 
-def with_class(module: nn.Module, kind: type) -> None:
+def with_class(module: Any, kind: type) -> None:
     module.__class__ = kind
 
 
@@ -77,8 +77,16 @@ def in_place(module: nn.Module, inputs: Any, output: Tensor) -> None:
     output.mul_(0.5)
 
 
+def pruned(networks: Any) -> None:
+    prune.l1_unstructured(networks.policy.layers[0], "weight", amount=0.5)
+
+
+def weight_norm(networks: Any) -> None:
+    parametrizations.weight_norm(networks.policy.layers[1])
+
+
 def own_forward(networks: Any) -> None:
-    layer = networks.policy.layers[0]
+    layer: Any = networks.policy.layers[0]
     layer.forward = lambda inputs: 2 * nn.functional.linear(inputs, layer.weight)
 
 
@@ -96,9 +104,9 @@ MEDDLINGS: dict[str, Callable[[Any], Any]] = {
     "other features": lambda n: with_class(n, Halved),
     "a forward of its own": own_forward,
     "a parametrised weight": parametrized,
-    "weight norm": lambda n: parametrizations.weight_norm(n.policy.layers[1]).parametrizations.weight[0],
+    "weight norm": weight_norm,
     "spectral norm": lambda n: parametrizations.spectral_norm(n.policy.layers[1]),
-    "a pruned weight": lambda n: prune.l1_unstructured(n.policy.layers[0], "weight", amount=0.5),
+    "a pruned weight": pruned,
     "one layer more": lambda n: n.policy.layers.insert(1, nn.LeakyReLU(0.2, inplace=True)),
     "a layer that passes on": lambda n: n.policy.layers.insert(0, Passing()),
     "dropout in training": lambda n: n.policy.layers.insert(1, nn.Dropout(0.5)),

@@ -14,11 +14,8 @@ from perdure.torch.actions import actions_of
 from perdure.torch.config import PPOConfig, from_mapping
 from perdure.torch.environments import Factory, factory_of, is_image
 from perdure.torch.evaluation import play
-from perdure.torch.launch import NAME, options_of
+from perdure.torch.launch import COMPONENT, NAME, options_of
 from perdure.torch.networks import ActorCritic
-
-COMPONENT = "networks"
-"""The component that is the policy."""
 
 _NETWORKS = "class perdure:ActorCritic"
 _NORMALIZES = "class gymnasium:NormalizeObservation"
