@@ -66,7 +66,8 @@ class Standing:
     def has_progress(self) -> bool:
         """Whether `progress` tells how far schedules are.
 
-        It does if there is a horizon, and somebody said, now or at an earlier resume, what schedules do when it changes.
+        It does if there is a horizon, and somebody said, now or at an earlier resume, what becomes of schedules if it
+        changes.
         """
         opened = self._opened("has_progress")
         is_counted = PROGRESS in opened.committer.contract.get("horizon", {})
