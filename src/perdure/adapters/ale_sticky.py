@@ -6,8 +6,8 @@ nothing gives it away, for it may be older than the last action asked for. What 
 generator is part of the state, so the coming draws can be computed: unless the next ones repeat it, it will be
 overwritten unseen. If they do, it shows in the state that follows them, and an action that leads there is as good.
 
-Continuous actions have a strength, which is repeated with them. It counts where the game has paddles, and there it shows
-in how far the first repeat turns one.
+Continuous actions have a strength, which is repeated with them. It counts where the game has paddles, and there it
+shows in how far the first repeat turns one.
 """
 
 import itertools
