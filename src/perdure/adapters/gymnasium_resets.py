@@ -129,7 +129,8 @@ def _refuse_unknown(envs: Any, walk: Walk) -> None:
     if not isinstance(envs, gymnasium.Env | gymnasium.vector.VectorEnv):
         raise CaptureError(
             f"{place}: boundary-reset knows environments of Gymnasium, not a {type(envs).__qualname__}: what its "
-            "wrappers count would be lost. Wrap it in a gymnasium.Env."
+            "wrappers count would be lost. Wrap it in a gymnasium.Env; of Stable-Baselines3's vectors, make one of "
+            "perdure.gym.make_vec."
         )
     if isinstance(envs, gymnasium.vector.AsyncVectorEnv) and not _asks(envs):
         raise CaptureError(
