@@ -318,7 +318,7 @@ def test_a_worker_that_cannot_be_restored_undoes_all(tmp_path: Path):
         advanced(target, 3)
         before = digest(target)
         with pytest.raises(
-            RestoreError, match=r"c/envs/1, in its worker: OSError: no\. The state from before has been"
+            RestoreError, match=r"c/envs/1: Refusing\.load_state_dict\(\) raised OSError: no\. The state from"
         ):
             put(snapshot_of(source), target)
 
