@@ -92,6 +92,11 @@ def taken(reply: Reply, walk: Walk) -> Reply:
     return replace(reply, tree=_unpacked(reply.tree))
 
 
+def refusal(asked: Request, problem: str) -> Reply:
+    """The reply where the object that was asked for cannot be captured."""
+    return Reply(problem=(CaptureError.__name__, f"{format_path(asked.path)}: {problem}"))
+
+
 def not_restored(reply: Reply, path: Path) -> Exception:
     """What to raise where the object at `path` could not be restored in its process, which says why."""
     name, text = reply.problem or ("", "")
