@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from perdure.adapters.adapter import Adapter
+from perdure.adapters.unknown import problem_of
 from perdure.errors import UnknownObjectError
-from perdure.tree.paths import Path, format_path
+from perdure.tree.paths import Path
 
 EXACT = MappingProxyType(
     {
@@ -144,7 +145,7 @@ class Resolver:
         if adapter is None and takes_objects:
             adapter = _load("gymnasium_objects:PlainObject") if _is_plain_object(type(obj)) else None
         if adapter is None or (adapter.kind == "fact" and len(path) == 1):
-            raise UnknownObjectError(_unknown(obj, path))
+            raise UnknownObjectError(problem_of(_name(type(obj)), path))
         variant = getattr(adapter, "variant", None)  # an adapter may look at the very object
         return adapter if variant is None else variant(obj)
 
@@ -250,12 +251,3 @@ def _is_plain_object(kind: type) -> bool:
 def _is_jax_node(obj: Any) -> bool:
     jax = sys.modules.get("jax")
     return jax is not None and not jax.tree_util.all_leaves([obj])
-
-
-def _unknown(obj: Any, path: Path) -> str:
-    name = _name(type(obj))
-    return (
-        f"{format_path(path)}: no adapter knows a {name}, and perdure never pickles. Give its class "
-        "state_dict() and load_state_dict(), or get_state() and set_state(); or hand an adapter for it to "
-        "Run(adapters=[(Class, adapter)]); or leave the object out and rebuild it at start."
-    )
