@@ -91,8 +91,7 @@ class Resettable(ByAttributes):
             ]
             for index, (reply, _) in enumerate(envs.ask(asked)):
                 if reply.problem is not None:
-                    place = format_path((*walk.path, "envs", index))
-                    raise RuntimeError(f"{place}, in its worker: {': '.join(reply.problem)}")
+                    raise remote.not_restored(reply, (*walk.path, "envs", index))
         return obj
 
 

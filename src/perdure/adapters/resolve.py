@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from perdure.adapters.adapter import Adapter
+from perdure.adapters.unknown import problem_of
 from perdure.errors import UnknownObjectError
 from perdure.tree.leaves import PLAIN_TYPES
-from perdure.tree.paths import Path, format_path
+from perdure.tree.paths import Path
 
 EXACT = MappingProxyType(
     {
@@ -162,7 +163,7 @@ class Resolver:
         if adapter is None and takes_objects:
             adapter = _load("gymnasium_objects:PlainObject") if _is_plain_object(type(obj)) else None
         if adapter is None or (adapter.kind == "fact" and len(path) == 1):
-            raise UnknownObjectError(_unknown(obj, path))
+            raise UnknownObjectError(problem_of(obj, _name(type(obj)), path))
         variant = getattr(adapter, "variant", None)  # an adapter may look at the very object
         return adapter if variant is None else variant(obj)
 
@@ -272,26 +273,3 @@ def _is_plain_object(kind: type) -> bool:
 def _is_jax_node(obj: Any) -> bool:
     jax = sys.modules.get("jax")
     return jax is not None and not jax.tree_util.all_leaves([obj])
-
-
-_WAYS_OUT = MappingProxyType(
-    {
-        "numpy.ma.MaskedArray": "Keep its data and its mask as two arrays",
-        "builtins.memoryview": "Keep the bytes or the array that it looks into",
-        "builtins.range": "Keep its start, stop and step as numbers, or a list",
-        "builtins.generator": "Keep what it goes through, and the position as a number",
-        "collections.ChainMap": "Keep its dicts as attributes of their own",
-        "weakref.ReferenceType": "Keep the object itself, or find it when it is used",
-    }
-)
-"""What to do about a kind whose class nobody can change; iterators are known by their method instead."""
-
-
-def _unknown(obj: Any, path: Path) -> str:
-    name = _name(type(obj)).replace("numpy.ma.core.", "numpy.ma.")
-    known = f"{format_path(path)}: no adapter knows a {name}, and perdure never pickles."
-    way_out = _WAYS_OUT.get(name) or (_WAYS_OUT["builtins.generator"] if hasattr(type(obj), "__next__") else None)
-    if way_out is None:
-        way_out = "Give its class state_dict() and load_state_dict(), or get_state() and set_state()"
-    others = "or hand an adapter for it to Run(adapters=[(Class, adapter)]); or leave the object out and rebuild it at"
-    return f"{known} {way_out}; {others} start."

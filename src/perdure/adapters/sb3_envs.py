@@ -127,8 +127,7 @@ class SubprocVecEnv(VecEnv):
         super().restore(obj, rest, walk)
         for index, reply in enumerate(self._ask(obj, walk, "restore", envs or ())):
             if reply.problem is not None:
-                place = format_path((*walk.path, "envs", index))
-                raise RuntimeError(f"{place}, in its worker: {': '.join(reply.problem)}")
+                raise remote.not_restored(reply, (*walk.path, "envs", index))
         return obj
 
     def _ask(self, obj: Any, walk: Walk, verb: remote.Verb, trees: Sequence[Tree]) -> list[remote.Reply]:

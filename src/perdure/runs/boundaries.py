@@ -80,14 +80,15 @@ class Boundaries:
             return snapshot
 
         self._resets.on_cadence = self._every.is_due(self.counters, now, 0.0)
-        before = self._saved, self._saved_at
-        self._saved, self._saved_at = now, time.monotonic()
-        try:
-            self._opened.committer.commit(take, metrics, at_once=at_once)
-        except BaseException:
-            self._saved, self._saved_at = before
-            raise
-        self._held = None
+        with self._opened.committer.exclusively():
+            before = self._saved, self._saved_at
+            self._saved, self._saved_at = now, time.monotonic()
+            try:
+                self._opened.committer.commit(take, metrics, at_once=at_once)
+            except BaseException:
+                self._saved, self._saved_at = before
+                raise
+            self._held = None
 
     def hold(self, live: Objects, values: Objects, metrics: Mapping[str, Any] | None) -> None:
         """Keeps the boundary that was just noted in memory, if that is cheap enough. Never raises."""

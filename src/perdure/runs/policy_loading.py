@@ -119,7 +119,7 @@ class Policy:
             wanted = replace(snapshot, components=parts)
             objects = restore(wanted, targets, self._resolver, str(self.path), conditions=conditions).objects
         except ContractError as error:
-            raise PolicyMismatchError(str(self.path), error.findings) from error
+            raise PolicyMismatchError(str(self.path), list(map(_without_acceptance, error.findings))) from error
         return objects if self.normaliser is None else {**objects, NORMALISER: self.normaliser}
 
     def check(self, *, env: Any = None, contract: Mapping[str, Any] | None = None) -> None:
@@ -161,8 +161,7 @@ class Policy:
         saved, found = self.contract.get(SETTINGS, {}), formatted(fresh.settings)
         for path in sorted(saved.keys() & found.keys()):
             if path.rpartition("/")[2] not in TRAINING_ONLY and not same(saved[path], found[path]):
-                advice = "Build the module as the run did."
-                yield Finding(path, summary(saved[path]), summary(found[path]), advice, "interface")
+                yield Finding(path, summary(saved[path]), summary(found[path]), _ADVICE["module"], "interface")
 
 
 def load_policy(
@@ -212,7 +211,13 @@ def _compared(section: str, saved: Mapping[str, Any], found: Mapping[str, Any]) 
     ]
 
 
+def _without_acceptance(finding: Finding) -> Finding:
+    """A difference that a resume could accept, as it is told of a policy: there nothing can be accepted."""
+    return finding if finding.change is None else replace(finding, change=None, meaning="", advice=_ADVICE["module"])
+
+
 _ADVICE = {
+    "module": "Build the module as the run did.",
     "levels": "Play the levels that it was trained on, byte for byte.",
     "else": "Build the environment as the run did.",
 }

@@ -168,7 +168,7 @@ class Stopper:
                 is_late = not was_late and time.monotonic() - started > PATIENCE_S
                 if boundaries.is_covered or is_late:
                     was_late |= is_late
-                    if self._try_to_commit(boundaries) and boundaries.is_covered:
+                    if not self._try_to_commit(boundaries) or boundaries.is_covered:
                         return
             time.sleep(_POLL_S)
 
