@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -305,3 +306,24 @@ def test_a_dead_worker_is_named(trip):
     with pytest.raises(WorkerDiedError, match=r"environment 1: its worker process died \(signal 9 killed it\)"):
         trip.tree(envs)
     envs.processes[0].kill()
+
+
+class Global(gymnasium.Wrapper):
+    """Draws a reward from a generator of its process."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = self.env.step(action)
+        return (observation, random.random(), *rest)
+
+
+def test_environments_elsewhere_that_draw_from_global_generators_are_refused(trip):
+    envs = in_processes([lambda: Snapshot(Global(cartpole(9)())), lambda: Snapshot(cartpole(9)())])
+    envs.reset()
+    trip.tree(envs)
+    envs.env_method("step", 0, indices=0)
+
+    with pytest.raises(
+        CaptureError, match=r"^c/envs/0: the environment has drawn from a global generator .*self\.np_ran"
+    ):
+        trip.tree(envs)
+    envs.close()

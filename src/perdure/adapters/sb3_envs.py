@@ -160,14 +160,12 @@ def _end_at_exit(obj: Any) -> None:
     """Inside a `Snapshot`, workers let SIGTERM pass, with which Python ends them at its own end, and waits for them."""
     if obj not in _ended_at_exit:
         _ended_at_exit.add(obj)
-        atexit.register(_kill_workers, weakref.ref(obj), os.getpid())  # later than Python's own, hence called before
+        atexit.register(_kill, tuple(obj.processes), os.getpid())  # later than Python's own, hence called before
 
 
-def _kill_workers(reference: "weakref.ref[Any]", pid: int) -> None:
-    envs = reference()
-    if envs is not None and os.getpid() == pid:
-        for process in envs.processes:
-            process.kill()
+def _kill(processes: Sequence[Any], pid: int) -> None:
+    for process in processes if os.getpid() == pid else ():
+        process.kill()
 
 
 def _apart(tree: Tree) -> tuple[list[Tree] | None, Tree]:

@@ -1,14 +1,19 @@
 """`Snapshot`: the outermost wrapper of an environment in a worker of Stable-Baselines3."""
 
 import multiprocessing
+import os
 import threading
 from typing import Any
 
 import gymnasium
 
-from perdure.adapters.remote import Reply, Request, answer
+from perdure.adapters import process_rng
+from perdure.adapters.remote import Reply, Request, answer, refusal
 from perdure.adapters.resolve import Resolver
-from perdure.gym.worker import ignore_signals
+from perdure.gym.worker import DRAWS_GLOBALLY, ignore_signals
+
+_generators_of_worker: dict[int, tuple[object, ...]] = {}
+"""What the global generators held when the environment had been made, by the worker's pid: a process has them once."""
 
 
 class Snapshot(gymnasium.Wrapper):
@@ -18,14 +23,14 @@ class Snapshot(gymnasium.Wrapper):
     envs = make_vec_env("CartPole-v1", 4, vec_env_cls=SubprocVecEnv, wrapper_class=perdure.gym.Snapshot)
     ```
 
-    In a worker, it lets signals to the process group pass: Stable-Baselines3's would end before the run is saved.
+    As part of a run, its worker lets signals to the process group pass, of which it would die before the run is saved.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
         """Wraps an environment; nothing may be wrapped around it."""
         super().__init__(env)
         if multiprocessing.parent_process() is not None and threading.current_thread() is threading.main_thread():
-            ignore_signals()
+            _generators_of_worker.setdefault(os.getpid(), process_rng.states())
         self._reset_info: dict[str, Any] | None = None
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -36,6 +41,11 @@ class Snapshot(gymnasium.Wrapper):
 
     def answer_perdure(self, asked: Request) -> Reply:
         """Captures, checks or restores the environment; `perdure.adapters` calls it through `env_method`."""
+        generators = _generators_of_worker.get(os.getpid())
+        if generators is not None:
+            ignore_signals()
+        if asked.verb == "capture" and generators is not None and process_rng.states() != generators:
+            return refusal(asked, DRAWS_GLOBALLY)
         shown = self._reset_info
         reply = answer(self, asked, Resolver())
         if asked.verb == "restore" and shown is not None and self._reset_info is not None:

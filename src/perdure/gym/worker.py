@@ -19,10 +19,10 @@ from perdure.gym.layers import seed_layers
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach a whole process group. The training process acts on them; its end ends the workers."""
 
-_DRAWS_GLOBALLY = (
+DRAWS_GLOBALLY = (
     "the environment has drawn from a global generator of its worker process (random, numpy.random or torch), or has "
     "seeded it, and no checkpoint holds those. Let it draw from self.np_random, or a generator that is an attribute, "
-    'or build the environments with mode="sync", where the global generators are those of the run.'
+    'or build the environments in this process (mode="sync"), where the global generators are those of the run.'
 )
 
 _NOT_BY_CALL = frozenset({"reset", "step", "close", "_setattr", "_check_spaces"})
@@ -148,7 +148,7 @@ class _Worker:
     def _serve_state(self, data: Any) -> Any:
         asked, kept = data
         if asked.verb == "capture" and process_rng.states() != self._global_generators:
-            return refusal(asked, _DRAWS_GLOBALLY), self._pending
+            return refusal(asked, DRAWS_GLOBALLY), self._pending
         reply = answer(self._env, asked, self._resolver)
         if kept is not None and reply.problem is None:
             self._pending, self._observation = kept
