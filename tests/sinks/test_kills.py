@@ -13,16 +13,23 @@ from perdure.sinks import Csv, TensorBoard, read_csv
 pytest.importorskip("tensorboard")
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginEventAccumulator
 
 KILLS = 10
 
 
 def shown(directory: Path) -> dict[str, list[tuple[int, float]]]:
-    """Step and value of every point that TensorBoard shows of a run, in the order in which it draws them."""
-    accumulator = EventAccumulator(str(directory / "tensorboard"), size_guidance={"scalars": 0})
-    accumulator.Reload()
-    tags = accumulator.Tags()["scalars"]
-    return {tag: [(point.step, point.value) for point in accumulator.Scalars(tag)] for tag in sorted(tags)}
+    """Step and value of every point that TensorBoard shows of a run, in the order in which it draws them.
+
+    Its two readers must agree: the one that other programs use, and the one behind its own pages.
+    """
+    older = EventAccumulator(str(directory / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    points = {tag: older.Scalars(tag) for tag in sorted(older.Tags()["scalars"])}
+    newer = PluginEventAccumulator(str(directory / "tensorboard"), size_guidance={"tensors": 0}).Reload()
+    for tag, expected in points.items():
+        found = [(point.step, point.tensor_proto.float_val[0]) for point in newer.Tensors(tag)]
+        assert repr(found) == repr([(point.step, point.value) for point in expected]), tag
+    return {tag: [(point.step, point.value) for point in of_tag] for tag, of_tag in points.items()}
 
 
 def numbers_of(directory: Path) -> dict[str, list[tuple[int, float]]]:

@@ -122,9 +122,7 @@ class Sinks:
     def _report(self, sink: Sink, call: str, problem: str) -> None:
         name = type(sink).__name__
         directory = self._info.directory if self._info else ""
-        _log.warning(
-            "%s: sink %s failed in %s and is left out until the next start: %s", directory, name, call, problem
-        )
+        _log.warning("%s: sink %s failed in %s; left out until the next start: %s", directory, name, call, problem)
         self._untold.append({"sink": name, "call": call, "problem": problem[:1000]})
 
 

@@ -49,7 +49,9 @@ class EventFile:
         self._drained_at = time.monotonic()
         self.add(Event(file_version="brain.Event:2"))
         if older and purge_from is not None:
-            self.add(Event(step=purge_from, session_log=SessionLog(status=SessionLog.START)))
+            # Twice: TensorBoard takes the first mark that it sees of a directory for its beginning, not for a restart.
+            for _ in range(2):
+                self.add(Event(step=purge_from, session_log=SessionLog(status=SessionLog.START)))
 
     def add(self, event: Any) -> None:
         """Takes an event. An error of the disk is told by the next `flush`; a forked child's events are dropped."""
