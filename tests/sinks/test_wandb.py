@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server()
-    monkeypatch.setitem(sys.modules, "wandb", server)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "wandb", server)
     monkeypatch.setattr("perdure.sinks.wandb.find_spec", lambda name: server)
     return server
 

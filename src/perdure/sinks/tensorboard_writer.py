@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat, SupportsInt
 
 from perdure.sinks.tensorboard_files import EventFile, float32
 from perdure.sinks.tensorboard_protos import DT_STRING, Event, Summary, SummaryMetadata, TensorProto, TensorShapeProto
@@ -20,7 +20,9 @@ class SummaryWriter:
         """Where the event files are."""
         return self._events.directory
 
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int, walltime: float | None = None) -> None:
+    def add_scalar(
+        self, tag: str, scalar_value: SupportsFloat, global_step: SupportsInt, walltime: float | None = None
+    ) -> None:
         """Adds a number.
 
         Args:
@@ -32,7 +34,7 @@ class SummaryWriter:
         number = scalar_value if isinstance(scalar_value, int) else float(scalar_value)
         self._add(Summary.Value(tag=tag, simple_value=float32(number)), global_step, walltime)
 
-    def add_text(self, tag: str, text_string: str, global_step: int, walltime: float | None = None) -> None:
+    def add_text(self, tag: str, text_string: str, global_step: SupportsInt, walltime: float | None = None) -> None:
         """Adds a text, in Markdown.
 
         Args:
@@ -55,7 +57,7 @@ class SummaryWriter:
         """Flushes; the run closes the file."""
         self._events.flush()
 
-    def _add(self, value: Any, step: int, walltime: float | None) -> None:
+    def _add(self, value: Any, step: SupportsInt, walltime: float | None) -> None:
         self._events.add(Event(step=int(step), wall_time=walltime or 0.0, summary=Summary(value=[value])))
 
 
