@@ -23,7 +23,7 @@ _TO_SINKS = _TO_CHECKPOINT | {"checkpoint"}
 _TO_RUNS = _TO_SINKS | {"sinks"}
 _TO_PROOF = _TO_RUNS | {"runs"}
 _CORE = _TO_PROOF | {"proof", "interop"}
-_LIKE_A_USER = frozenset({FACE, "adapters"})
+_LIKE_A_USER = frozenset({FACE, "adapters", "sinks"})
 _ALL = _CORE | {FACE, "testing", "gym", "nnx", "torch", "sb3", "cli"}
 
 # layer -> the other layers it may import; everyone may import `errors`.
