@@ -1,5 +1,6 @@
 """A run killed ten times tells each sink's reader the rows of the run that was never stopped, each once."""
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,17 @@ def test_killed_ten_times_jsonl_csv_and_tensorboard_are_those_of_the_run_never_s
     kills = live_through(tmp_path / "run", ["csv", "tensorboard"], kills=KILLS, seed=seed)
 
     assert kills == KILLS
+    for name in ("metrics.jsonl", "metrics.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (straight / name).read_bytes()
+    assert repr(shown(tmp_path / "run")) == repr(shown(straight))
+
+
+@pytest.mark.full
+def test_told_to_stop_three_times_they_are_those_of_the_run_never_stopped(straight: Path, tmp_path: Path):
+    """A signal may come while a sink is at work: the commit that it asks for tells the sinks all the same."""
+    stops = live_through(tmp_path / "run", ["csv", "tensorboard"], kills=3, seed=2, by=signal.SIGTERM)
+
+    assert stops == 3
     for name in ("metrics.jsonl", "metrics.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (straight / name).read_bytes()
     assert repr(shown(tmp_path / "run")) == repr(shown(straight))
