@@ -24,8 +24,10 @@ HEAVY = {
     "optax",
     "pandas",
     "rich",
+    "tensorboard",
     "torch",
     "tyro",
+    "wandb",
 }
 
 

@@ -19,10 +19,11 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 FACE = "perdure"  # the top-level package itself: the public names
 _TO_CHECKPOINT = frozenset({"tree", "format", "contract", "store", "adapters"})
-_TO_RUNS = _TO_CHECKPOINT | {"checkpoint"}
+_TO_SINKS = _TO_CHECKPOINT | {"checkpoint"}
+_TO_RUNS = _TO_SINKS | {"sinks"}
 _TO_PROOF = _TO_RUNS | {"runs"}
 _CORE = _TO_PROOF | {"proof", "interop"}
-_LIKE_A_USER = frozenset({FACE, "adapters"})
+_LIKE_A_USER = frozenset({FACE, "adapters", "sinks"})
 _ALL = _CORE | {FACE, "testing", "gym", "nnx", "torch", "sb3", "cli"}
 
 # layer -> the other layers it may import; everyone may import `errors`.
@@ -34,6 +35,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "adapters": frozenset({"tree", "format", "contract"}),
     "store": frozenset(),
     "checkpoint": _TO_CHECKPOINT,
+    "sinks": frozenset({"store", "checkpoint"}),
     "runs": _TO_RUNS,
     "proof": _TO_PROOF,
     "interop": _TO_PROOF,
@@ -54,6 +56,7 @@ REASONS: dict[str, str] = {
     "adapters": "an adapter turns live objects into values and contract facts, and knows nothing of where they go",
     "store": "a store moves bytes under names and knows no manifest, so that another store can replace it",
     "checkpoint": "the verbs join the layers below and know nothing of a run's history",
+    "sinks": "a sink is told all it needs, so that a user's own can take its place",
     "runs": "a run is built on checkpoints; what examines or drives runs comes above it",
     "proof": "proofs and audits look at runs from outside",
     "interop": "import and export look at runs from outside",
@@ -68,10 +71,11 @@ REASONS: dict[str, str] = {
 
 _PHYSICS = frozenset({"brax", "mujoco", "mujoco_playground"})
 _TRAINING = frozenset({"ale_py", "gymnax", "gymnasium", "torch", "stable_baselines3"})
-FRAMEWORKS = _PHYSICS | _TRAINING | {"jax", "jaxlib", "flax", "optax", "orbax", "tensorstore"}
-FRAMEWORK_LAYERS = frozenset({"adapters", "interop", "gym", "nnx", "torch", "sb3"})
+_LOGGING = frozenset({"tensorboard", "wandb"})
+FRAMEWORKS = _PHYSICS | _TRAINING | _LOGGING | {"jax", "jaxlib", "flax", "optax", "orbax", "tensorstore"}
+FRAMEWORK_LAYERS = frozenset({"adapters", "sinks", "interop", "gym", "nnx", "torch", "sb3"})
 
-# A framework's own files in `adapters`, and the frameworks that each may import.
+# A framework's own files in `adapters` and `sinks`, and the frameworks that each may import.
 ADAPTER_FILES: dict[str, frozenset[str]] = {
     "jax_*": frozenset({"jax", "jaxlib", "optax"}),
     "nnx_*": frozenset({"jax", "jaxlib", "flax", "optax"}),
@@ -81,6 +85,12 @@ ADAPTER_FILES: dict[str, frozenset[str]] = {
     "ale_*": frozenset({"ale_py"}),
     "sb3_*": frozenset({"stable_baselines3"}),
 }
+SINK_FILES: dict[str, frozenset[str]] = {
+    "tensorboard_*": frozenset({"tensorboard"}),
+    "torch_*": frozenset({"torch"}),
+    "wandb_*": frozenset({"wandb"}),
+}
+OWN_FILES = {"perdure.adapters": ADAPTER_FILES, "perdure.sinks": SINK_FILES}
 
 # Like the adapter files above, loaded only for a framework's sake: they may import it at module level.
 LAZY_LAYERS = frozenset({"nnx", "gym", "torch", "sb3"})
@@ -175,11 +185,9 @@ def is_lazy(module: str) -> bool:
 
 
 def own_frameworks(module: str) -> frozenset[str]:
-    """The frameworks that an adapter file is for; none for any other module."""
+    """The frameworks that a file of adapters or sinks is for; none for any other module."""
     parent, _, name = module.rpartition(".")
-    if parent != "perdure.adapters":
-        return frozenset()
-    matches = (own for pattern, own in ADAPTER_FILES.items() if fnmatchcase(name.lstrip("_"), pattern))
+    matches = (own for pattern, own in OWN_FILES.get(parent, {}).items() if fnmatchcase(name.lstrip("_"), pattern))
     return frozenset().union(*matches)
 
 
@@ -215,10 +223,11 @@ def _framework_problem(module: str, layer: str, found: Import) -> str | None:
     if layer not in FRAMEWORK_LAYERS:
         where = ", ".join(sorted(FRAMEWORK_LAYERS))
         return f"{layer} imports {framework}, which only {where} may. Reason: {REASONS[layer]}."
-    if layer == "adapters" and framework not in own_frameworks(module):
+    own_files = OWN_FILES.get(f"perdure.{layer}")
+    if own_files is not None and framework not in own_frameworks(module):
         return (
-            f"imports {framework}, which only its own adapter files may (of {', '.join(ADAPTER_FILES)}). "
-            f"Reason: whoever has no {framework} must still reach every other adapter."
+            f"imports {framework}, which only its own files in {layer} may (of {', '.join(own_files)}). "
+            f"Reason: whoever has no {framework} must still reach everything else there."
         )
     return None
 
@@ -273,6 +282,8 @@ KNOWN = frozenset(
         "perdure.nnx",
         "perdure.runs",
         "perdure.runs.log",
+        "perdure.sinks",
+        "perdure.sinks.wandb_run",
         "perdure.store",
         "perdure.tree",
     }
@@ -294,8 +305,12 @@ KNOWN = frozenset(
         ("perdure.store.local", "from . import memory", "Write absolute imports"),
         ("perdure.store.local", "def f():\n    import jax.numpy as jnp", "store imports jax, which only"),
         ("perdure.cli.show", "def f():\n    import jax", "cli imports jax, which only"),
-        ("perdure.adapters.walk", "def f():\n    import jax", "own adapter files may"),
-        ("perdure.adapters.jax_keys", "import torch", "own adapter files may"),
+        ("perdure.adapters.walk", "def f():\n    import jax", "own files in adapters may"),
+        ("perdure.sinks.csv_file", "def f():\n    import wandb", "own files in sinks may"),
+        ("perdure.sinks.tensorboard_files", "import torch", "own files in sinks may"),
+        ("perdure.sinks.sink", "from perdure.runs import log", "sinks imports perdure.runs.log"),
+        ("perdure.sinks", "from perdure.sinks import wandb_run", "wandb_run at module level"),
+        ("perdure.adapters.jax_keys", "import torch", "own files in adapters may"),
         ("perdure.interop.nnx_ppo", "import flax", "imports flax at module level"),
         ("perdure.interop.nnx_ppo", "import orbax.checkpoint", "imports orbax.checkpoint at module level"),
         ("perdure.runs.run", "def f():\n    from perdure.interop import nnx_ppo", "runs imports perdure.interop"),
@@ -329,6 +344,8 @@ def test_a_violation_is_found_and_explained(module: str, source: str, message: s
         ("perdure.adapters", "def f():\n    from perdure.adapters import jax_keys"),
         ("perdure.adapters", "from perdure.adapters.walk import jax_keys"),
         ("perdure.adapters.jax_keys", "import jax\nfrom perdure.tree import Leaf"),
+        ("perdure.sinks.tensorboard_files", "import tensorboard"),
+        ("perdure.sinks.wandb", "def f():\n    from perdure.sinks import wandb_run"),
         ("perdure.nnx.ppo", "import jax\nfrom perdure import Run\nfrom perdure.adapters import resolve"),
         ("perdure.cli.train", "def f():\n    from perdure.nnx import train_ppo"),
         ("perdure.__main__", "from perdure.cli.main import main"),

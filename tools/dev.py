@@ -26,7 +26,8 @@ Each verb first makes .venv from requirements.lock, or reuses it.
   test        every test but those marked `slow`
   test fast   neither `slow` nor `full`
   test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) to .venv, and makes
-              .cache/other-jax from requirements-other-jax.lock, and .cache/gymnasium-0.29 and -1.4 from theirs
+              .cache/other-jax from requirements-other-jax.lock, and .cache/gymnasium-0.29, -1.4 and .cache/wandb from
+              theirs
   lint        ruff check, ruff format --check, pyright
   bench       one benchmark of benchmarks/, or all
 """
@@ -38,7 +39,7 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".perdure-stamp"
 ENVS_STAMP = VENV / ".perdure-envs-stamp"
 OTHER_JAX = CACHE / "other-jax"
-GYMNASIUMS = ("gymnasium-0.29", "gymnasium-1.4")
+OTHERS = ("gymnasium-0.29", "gymnasium-1.4", "wandb")
 BENCHMARKS = ROOT / "benchmarks"
 INCOMPLETE = "incomplete"
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
@@ -81,7 +82,7 @@ def test(options: Sequence[str]) -> int:
     """
     tier = options[0] if options and options[0] in MARKS else ""
     rest = options[1:] if tier else options
-    parts = (prepare_envs, prepare_other_jax, prepare_gymnasiums)
+    parts = (prepare_envs, prepare_other_jax, prepare_others)
     if tier == "slow" and not all(prepared("the slow tests", part) for part in parts):
         return 1
     marks = ("-m", MARKS[tier]) if MARKS[tier] else ()
@@ -174,9 +175,9 @@ def prepare_other_jax() -> None:
     make(OTHER_JAX)
 
 
-def prepare_gymnasiums() -> None:
-    """Make `.cache/gymnasium-…`, where slow tests resume under other versions of Gymnasium; see `make`."""
-    for name in GYMNASIUMS:
+def prepare_others() -> None:
+    """Make `.cache/gymnasium-…`, where slow tests resume under other versions of it, and `.cache/wandb`; see `make`."""
+    for name in OTHERS:
         make(CACHE / name)
 
 

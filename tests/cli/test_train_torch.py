@@ -215,3 +215,31 @@ def test_what_cannot_be_trained_is_refused_before_the_run_is_touched(perdure_cli
 def test_a_record_of_another_trainer_is_refused(tmp_path: Path):
     with pytest.raises(perdure.UsageError, match="not a launch record of the trainer torch-ppo: its kind is 'script'"):
         resume_ppo({"kind": "script"}, tmp_path)
+
+
+def test_log_names_sinks_and_a_resume_goes_on_with_them(
+    perdure_cli, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from perdure.cli.progress import Progress
+    from perdure.sinks import read_csv
+
+    def interrupt(_self, _metrics, env_steps: int) -> None:
+        if env_steps == 80:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__call__", interrupt)
+        perdure_cli(*TRAIN, "--run", tmp_path / "run", "--log", "csv", "tensorboard")
+    assert perdure_cli("resume", tmp_path / "run").code == 0
+    steps = [row["env_steps"] for row in read_csv(tmp_path / "run" / "metrics.csv")]
+
+    assert steps == [row["env_steps"] for row in perdure.Run(tmp_path / "run").metrics_rows()] == [*range(16, 97, 16)]
+    assert len(list((tmp_path / "run" / "tensorboard").glob("events.*"))) == 2
+    assert not (stopped / "metrics.csv").exists()
+
+
+def test_an_unknown_sink_is_refused(perdure_cli, tmp_path: Path):
+    result = perdure_cli(*TRAIN, "--run", tmp_path / "run", "--log", "csw")
+
+    assert result.code == 2
+    assert not (tmp_path / "run").exists()

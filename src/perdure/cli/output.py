@@ -7,6 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from perdure.sinks.wording import duration, size
+
+__all__ = ["age", "count", "duration", "print_json", "print_table", "size", "value"]
+
 
 def print_json(document: Any) -> None:
     """One document, indented; what JSON has no number for (NaN, infinities) comes as text."""
@@ -38,24 +42,6 @@ def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), ind
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         print(f"{indent}{'  '.join(cells)}".rstrip())
-
-
-def size(size_bytes: int) -> str:
-    """A number of bytes as a person reads it."""
-    amount = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
-
-
-def duration(seconds: float) -> str:
-    """A time span in its largest fitting unit."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 def age(created: str) -> float:

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from perdure.cli.output import duration
 from perdure.runs.directory import RunDirectory, newest_first, steps_of
+from perdure.sinks.console import Checkpoint, progress_line
 
 TERMINAL_INTERVAL_S = 0.2
 OTHER_INTERVAL_S = 10.0
@@ -54,27 +54,19 @@ class Progress:
 
     def line(self, env_steps: int) -> str:
         """Steps, return, rate, time left, last checkpoint."""
-        share = 100 * env_steps // self._total_steps
-        parts = [f"{env_steps:,} of {self._total_steps:,} steps ({share} %)"]
-        parts.append(f"return {'–' if self.last_return is None else f'{self.last_return:.1f}'}")
-        parts += self._pace(env_steps)
-        return ", ".join([*parts, self._last_checkpoint()])
-
-    def _pace(self, env_steps: int) -> list[str]:
-        """Rate and time left, both by what this process did lately: steps from before a resume do not count."""
-        if len(self._recent) < 2:
-            return ["– steps/s"]
-        rate = self._rate()
-        left_s = max(self._total_steps - env_steps, 0) / max(rate, 1e-9)
-        return [f"{rate:,.0f} steps/s", f"{duration(left_s)} left"]
+        returned = f"return {'–' if self.last_return is None else f'{self.last_return:.1f}'}"
+        # By what this process did lately: steps from before a resume do not count.
+        rate = None if len(self._recent) < 2 else self._rate()
+        last = self._last_checkpoint()
+        return progress_line(env_steps, self._total_steps, rate=rate, metrics=[returned], checkpoint=last)
 
     def _rate(self) -> float:
         (then, first), (now, last) = self._recent[0], self._recent[-1]
         return (last - first) / max(now - then, 1e-9)
 
-    def _last_checkpoint(self) -> str:
+    def _last_checkpoint(self) -> Checkpoint | None:
         newest = next(newest_first(self._directory.store().names()), None)
-        return "no checkpoint yet" if newest is None else f"last checkpoint {steps_of(newest):,}"
+        return None if newest is None else Checkpoint(steps_of(newest) or 0)
 
     def _write(self, line: str) -> None:
         text = f"{ERASE_LINE}{line}" if self._on_terminal else f"{line}\n"

@@ -11,6 +11,7 @@ from perdure.cli import train_torch
 from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, told, watch
 from perdure.errors import UsageError
 from perdure.runs.directory import open_directory
+from perdure.sinks.names import Name
 
 if TYPE_CHECKING:
     from perdure.cli.progress import Progress
@@ -39,6 +40,8 @@ class PPOCommand:
     """Why."""
     stop_after: str | None
     """How long this process may run."""
+    log: tuple[Name, ...]
+    """Where metric rows go besides."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
             log_fn=progress,
             accept=command.accept,
             reason=command.reason,
+            log=command.log,
         )
 
     total_steps = command.config.ppo.total_steps
@@ -110,6 +114,7 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         accept: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
         reason: str | None = None,
         stop_after: str | None = None,
+        log: tuple[Name, ...] = (),
         ppo: tyro.conf.OmitArgPrefixes[PPOConfig] = defaults.ppo,
         eval: EvalConfig = defaults.eval,
         networks: NetworkConfig = NetworkConfig(),  # noqa: B008 - a frozen value
@@ -125,6 +130,7 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
             accept: Differences from the run that are accepted, KEY=OLD:NEW each, as the refusal says them.
             reason: Why they are accepted, for the run's history.
             stop_after: How long this process may run, such as 3h55m; it then commits and leaves with code 75.
+            log: Where metric rows go besides metrics.jsonl, also after a resume: csv, tensorboard, wandb.
             ppo: The algorithm.
             eval: Evaluation, which never touches the training.
             networks: The networks.
@@ -132,7 +138,7 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         if reason and not accept:
             raise ValueError("--reason says why something is accepted; give --accept too.")
         config = TrainConfig(ppo, eval, seed=seed, checkpoint_every_steps=checkpoint_every_steps)
-        return PPOCommand(env, run, config, networks, keep_last, accept, reason, stop_after)
+        return PPOCommand(env, run, config, networks, keep_last, accept, reason, stop_after, log)
 
     try:
         return tyro.cli(command, args=list(words), prog="perdure train ppo")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perdure.cli.training import KEEP_LAST, cadence, require_torch, retention, told, watch
 from perdure.errors import UsageError
 from perdure.runs.directory import open_directory
+from perdure.sinks.names import Name
 
 if TYPE_CHECKING:
     from perdure.cli.progress import Progress
@@ -40,6 +41,8 @@ class TorchPPOCommand:
     """Env-steps between policies; None: none."""
     stop_after: str | None
     """How long this process may run."""
+    log: tuple[Name, ...]
+    """Where metric rows go besides."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -74,6 +77,7 @@ def run(words: Sequence[str]) -> int:
             reason=command.reason,
             schedules=command.schedules,
             policy_every_steps=command.policy_every,
+            log=command.log,
         )
 
     total_steps = command.config.total_timesteps
@@ -104,6 +108,7 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
         accept: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
         reason: str | None = None,
         stop_after: str | None = None,
+        log: tuple[Name, ...] = (),
         config: tyro.conf.OmitArgPrefixes[PPOConfig] = PPOConfig(),  # noqa: B008 - a frozen value
     ) -> TorchPPOCommand:
         """Train an actor and a critic by PPO, or go on with the run in that directory under the same options.
@@ -119,6 +124,7 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
             accept: Differences from the run that are accepted, KEY=OLD:NEW each, as the refusal says them.
             reason: Why they are accepted, for the run's history.
             stop_after: How long this process may run, such as 3h55m; it then commits and leaves with code 75.
+            log: Where metric rows go besides metrics.jsonl, also after a resume: csv, tensorboard, wandb.
             config: The algorithm.
         """
         if reason and not accept:
@@ -128,7 +134,7 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
         if policy_every is not None and policy_every < 1:
             raise UsageError(f"--policy-every {policy_every}: a positive number of env-steps.")
         check_schedules(schedules, config)
-        options = config, checkpoint_every, keep_last, accept, reason, schedules, policy_every, stop_after
+        options = config, checkpoint_every, keep_last, accept, reason, schedules, policy_every, stop_after, log
         return TorchPPOCommand(env, run, *options)
 
     try:

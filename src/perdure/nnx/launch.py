@@ -16,6 +16,7 @@ from perdure.nnx.networks.factories import make_mlp_actor_critic
 from perdure.nnx.networks.routing import Flattener
 from perdure.nnx.networks.types import StatefulModule
 from perdure.nnx.training import FREE, HORIZON, LogFn, TrainResult, seed_process, train_ppo
+from perdure.sinks.names import Name, sink_named
 
 Mode = Literal["auto", "new", "resume"]
 
@@ -33,6 +34,7 @@ def launch_ppo(
     log_fn: LogFn | None = None,
     accept: Sequence[str] = (),
     reason: str | None = None,
+    log: Sequence[Name] = (),
 ) -> TrainResult:
     """Train an actor-critic of dense layers on a gymnax environment, in a run.
 
@@ -48,6 +50,7 @@ def launch_ppo(
         log_fn: As in `train_ppo`.
         accept: Differences from the run that are accepted, `KEY=OLD:NEW` each.
         reason: Why, for the lineage.
+        log: Where metric rows go besides `metrics.jsonl`; `perdure resume` does the same.
 
     Raises:
         ValueError: If there is no such environment, or an option is refused.
@@ -69,10 +72,17 @@ def launch_ppo(
         accept=accept,
         reason=reason,
         every=checkpoint_every or Every(env_steps=config.checkpoint_every_steps),
-        launch={"kind": "trainer", "name": "ppo", "config": launched, "keep_last": (keep.last or 1) if keep else 0},
+        launch={
+            "kind": "trainer",
+            "name": "ppo",
+            "config": launched,
+            "keep_last": (keep.last or 1) if keep else 0,
+            "log": list(log),
+        },
         mode=mode,
         keep=keep,
         background=background,
+        sinks=[sink_named(name) for name in log],
     )
     with opened as run:
         return train_ppo(env, policy, config, log_fn=log_fn, run=run)
@@ -123,6 +133,7 @@ def resume_ppo(
         log_fn=log_fn,
         accept=accept,
         reason=reason,
+        log=record.get("log", ()),
     )
 
 

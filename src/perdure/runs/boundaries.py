@@ -59,7 +59,7 @@ class Boundaries:
     def note(self, now: Counters, metrics: Mapping[str, Any] | None) -> None:
         """Takes the boundary: its row and its counters."""
         if metrics is not None:
-            self._opened.journal.metrics.append(now, metrics)
+            self._opened.journal.add_row(now, metrics)
         self.counters = now
 
     def commit(

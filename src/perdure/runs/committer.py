@@ -242,6 +242,8 @@ class Committer:
             self._journal.add_timing(name, blocked_s=round(blocked(), 6), save_s=round(save_s, 6), **sizes)
         except OSError as error:  # the checkpoint itself is the truth
             self._report(name, "journal", error)
+        counters = Counters(snapshot.env_steps, snapshot.updates, snapshot.boundary)
+        self._journal.tell_commit(counters, self._directory.checkpoints / name, saved.size_bytes)
         self._after(name)
 
     def _saved(self, name: str, snapshot: Snapshot, about: About) -> Saved:
@@ -253,7 +255,7 @@ class Committer:
 
     def _sync_metrics(self, name: str) -> None:
         try:
-            self._journal.metrics.sync()
+            self._journal.sync()
         except OSError as error:
             message = f"checkpoint {name} was not committed: its metric rows: {error}. Earlier ones are untouched."
             raise CommitError(message) from error

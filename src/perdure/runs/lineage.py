@@ -38,6 +38,7 @@ _FIELDS = MappingProxyType(
         "removed": {"checkpoints": list},
         "resumed": _RESUMED,
         "signalled": {"signal": str, "checkpoint": str, "after_s": int | float},
+        "sink_failed": {"sink": str, "call": str, "problem": str},
         "stopped": {"trained_s": int | float, "why": str},
         "finished": {"trained_s": int | float, "checkpoint": str},
     }

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,13 @@ class MetricStream:
         self._digest = Digest()
         self._file = path.open("ab", buffering=0)
 
-    def append(self, counters: Counters, metrics: Mapping[str, Any]) -> None:
-        """Writes one row.
+    @property
+    def length(self) -> int:
+        """Bytes so far."""
+        return self._digest.length
+
+    def append(self, counters: Counters, metrics: Mapping[str, Any]) -> bytes:
+        """Writes one row and returns its line.
 
         Raises:
             UsageError: a name is reserved, or a value is no number, text, boolean, None, or list of them.
@@ -33,6 +38,7 @@ class MetricStream:
         row = encode_row(counters, metrics)
         append_whole(self._file, row)
         self._digest.update(row)
+        return row
 
     def mark(self) -> dict[str, Any]:
         """How far the stream has come, for the manifest."""
@@ -113,6 +119,19 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_bytes().splitlines(keepends=True)
     return [_decoded(json.loads(line)) for line in lines if line.endswith(b"\n")]
+
+
+def rows_until(path: Path, end: int) -> Iterator[tuple[Counters, dict[str, Any]]]:
+    """The rows in the first `end` bytes, one at a time, as `decode_row` gives them."""
+    with path.open("rb") as file:
+        while file.tell() < end:
+            yield decode_row(file.readline())
+
+
+def decode_row(line: bytes) -> tuple[Counters, dict[str, Any]]:
+    """One row as every reader of the stream sees it: its counters, and its metrics in the order of their names."""
+    row = _decoded(json.loads(line))
+    return Counters(**{name: row.pop(name) for name in RESERVED}), row
 
 
 def _decoded(node: Any) -> Any:

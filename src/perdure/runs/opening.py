@@ -9,7 +9,7 @@ from perdure.adapters.resolve import Resolver
 from perdure.checkpoint.capture import Counters, capture
 from perdure.checkpoint.restore import Conditions, Restored, restore
 from perdure.contract.arithmetic import arithmetic
-from perdure.contract.horizon import Progress, progress_of
+from perdure.contract.horizon import Progress, progress_of, total_of
 from perdure.contract.sections import START
 from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
@@ -32,6 +32,7 @@ from perdure.runs.resumption import (
     read_history,
     told_acceptances,
 )
+from perdure.runs.sinks import Sinks
 from perdure.runs.unchanged import Fixed, fixed_parts
 from perdure.store.local import REMOVED_PREFIX
 from perdure.tree.snapshot import CLASSES
@@ -67,6 +68,8 @@ class Opening:
     """Go on although the last resumes all failed."""
     requires: str = CLASSES[1]
     """The weakest continuation class that will do."""
+    sinks: Sinks = field(default_factory=Sinks)
+    """Where metric rows go besides."""
 
 
 @dataclass
@@ -125,12 +128,14 @@ def _begin(opening: Opening) -> OpenRun:
     contract = opening.contract_terms.contract(captured)
     record = new_record(opening.launch, contract, arithmetic())
     write_record(opening.directory.record, record)
-    journal = Journal(opening.directory)
+    journal = Journal(opening.directory, opening.sinks)
     try:
         notices = [opening.beginning.notice] if opening.beginning.notice else []
         notices = _told(opening.directory, [*notices, *_leftovers(opening.directory)])
         journal.lineage.append("started", run_id=record.run_id, notices=notices)
         journal.metrics.cut_back(None)
+        total = total_of(contract.get("horizon", {}))
+        journal.begin_sinks(record.run_id, opening.start, total, trained_s=0.0, resumed=False)
         committer = _committer(opening, journal, record.run_id, Past(contract))
         committer.commit(lambda: captured.snapshot, None, at_once=True)
     except BaseException:
@@ -164,7 +169,7 @@ def _resume(opening: Opening) -> OpenRun:
         digests=opened.digests,
         conditions=Conditions(verdict.findings, overrides, manifest.contract.get(START, {}), fresh),
     )
-    journal = Journal(directory)
+    journal = Journal(directory, opening.sinks)
     try:
         notices = [*unreadable, *_tidied(directory, journal, found), *verdict.notices, *told_acceptances(restored)]
         notices = _told(directory, notices)
@@ -174,13 +179,15 @@ def _resume(opening: Opening) -> OpenRun:
         launch = launch_to_keep(launch_of(opening.launch), before, changes_contract=changes_contract)
         resumption = Resumption(found, restored, verdict, overrides.reason, launch, notices)
         journal.lineage.append("resumed", **resumption.facts())
+        counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
+        total, trained_s = total_of(verdict.contract.get("horizon", {})), manifest.trained_s
+        journal.begin_sinks(record.run_id, counters, total, trained_s=trained_s, resumed=True)
     except BaseException:
         journal.close()
         raise
     amended = (*manifest.amended, *(pair.text for pair in restored.accepted))
     optimizers = optimizers_with_state(opened.snapshot)
     past = Past(verdict.contract, opened.digest, amended, manifest.trained_s, optimizers)
-    counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
     committer = _committer(opening, journal, record.run_id, past)
     progress, fixed = verdict.progress, fixed_parts(fresh.snapshot)
     return OpenRun(journal, committer, counters, restored, fixed, resumed=True, progress=progress, notices=notices)

@@ -46,8 +46,10 @@ from perdure.runs.opening import Opening, OpenRun, check_beginning, open_run
 from perdure.runs.policies import Policies, PolicyTerms, Source
 from perdure.runs.requirement import required_class
 from perdure.runs.retention import Keep, KeepAny
+from perdure.runs.sinks import Sinks
 from perdure.runs.standing import Standing
 from perdure.runs.stopping import Stopper
+from perdure.sinks import Sink
 from perdure.store.filesystem import FileSystem
 
 RESERVED_NAMES = frozenset({"env_steps", "updates", "metrics", PROCESS_RNG})
@@ -99,6 +101,7 @@ class Run(Standing):
         policy_every: Every | None = None,
         keep_policies: Keep | KeepAny | None = None,
         stop_after: str | float | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         """Prepares a run; the disk is not touched before `restore`.
 
@@ -135,6 +138,7 @@ class Run(Standing):
             keep_policies: which of those stay; None: all.
             stop_after: how long this process may run, `"3h55m"` or seconds, before the run is told to stop as by a
                 signal (docs/preemption.md); PERDURE_STOP_AFTER takes its place. None: as long as it takes.
+            sinks: where metric rows go besides `metrics.jsonl`: `perdure.sinks.Csv()`, … (docs/logging.md).
 
         Raises:
             UsageError: an argument cannot be right.
@@ -161,6 +165,7 @@ class Run(Standing):
         self._terms = Terms(keep, background, after_commit)
         self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
         self._stop_after_s = stop_after_of(stop_after, self._directory)
+        self._sinks = Sinks(sinks)
         self._pid: int | None = None
         self._release: weakref.finalize[..., Any] | None = None
         self._open: OpenRun | None = None
@@ -236,6 +241,7 @@ class Run(Standing):
                 lock,
                 retry_asked_for(self._directory),
                 self._requires,
+                self._sinks,
             )
             self._take_over(open_run(opening), lock, stopper)
         except BaseException:
@@ -328,6 +334,10 @@ class Run(Standing):
         with self._stopping("export_policy"):
             return self._policies.export(self._source("export_policy", values), path, components)
 
+    def summary_writer(self) -> Any:
+        """A TensorBoard writer (`add_scalar(tag, value, env_steps)`, …) without double curves; see docs/logging.md."""
+        return self._opened("summary_writer").journal.sinks.summary_writer()
+
     def _source(self, verb: str, values: Mapping[str, Any]) -> Source:
         opened, objects = self._opened(verb), {**self._live, **values}
         names = self._values | self._live.keys()
@@ -394,6 +404,7 @@ class Run(Standing):
             return
         try:
             opened.committer.wait()
+            opened.journal.close_sinks()
             opened.journal.lineage.append(event, trained_s=round(opened.committer.trained_s, 3), **facts)
         except CommitError:
             raise

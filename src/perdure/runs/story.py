@@ -72,6 +72,8 @@ def _sentences(event: Event) -> Iterator[str]:
             yield f"told to stop by {event['signal']}: {event['checkpoint']} was durable {event['after_s']:.2f} s later"
         case "finished":
             yield f"finished at step {steps_of(event['checkpoint']):,} after {hours(event['trained_s'])} of training"
+        case "sink_failed":
+            yield f"sink {event['sink']} failed in {event['call']} and was left out: {event['problem']}"
         case str(name) if name.endswith("_failed"):
             yield f"{name.removesuffix('_failed')} of {event['checkpoint']} failed: {event['problem']}"
         case other:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perdure import Every, Keep, Run, UsageError
+from perdure.sinks.names import Name, sink_named
 from perdure.torch.config import PPOConfig, from_mapping, to_mapping
 from perdure.torch.environments import check_environments, factory_of, vector_of
 from perdure.torch.evaluation import check_evaluation
@@ -38,6 +39,7 @@ def launch_ppo(
     reason: str | None = None,
     schedules: Schedules | None = None,
     policy_every_steps: int | None = None,
+    log: Sequence[Name] = (),
 ) -> TrainResult:
     """Train in one of Gymnasium's environments, in a run that `perdure resume` can start again.
 
@@ -54,6 +56,7 @@ def launch_ppo(
         reason: Why, for the lineage.
         schedules: What another total than the run's does to the learning rate; it is refused if None.
         policy_every_steps: Env-steps between policies in the run's directory, of which all stay; None: none.
+        log: Where metric rows go besides `metrics.jsonl`; `perdure resume` does the same.
 
     Raises:
         UsageError: If there is no such environment, or an option is refused.
@@ -78,11 +81,13 @@ def launch_ppo(
             "config": {"env_id": env_id, **settings},
             "keep_last": (keep.last or 1) if keep else 0,
             "policy_every_steps": policy_every_steps,
+            "log": list(log),
         },
         mode=mode,
         keep=keep,
         policy=[COMPONENT],
         policy_every=None if policy_every_steps is None else Every(env_steps=policy_every_steps),
+        sinks=[sink_named(name) for name in log],
     )
     with opened as run:
         return train(env_id, config, run=run, log_fn=log_fn)
@@ -130,6 +135,7 @@ def resume_ppo(
         reason=reason,
         schedules=schedules,
         policy_every_steps=record.get("policy_every_steps"),
+        log=record.get("log", ()),
     )
 
 
