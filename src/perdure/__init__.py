@@ -27,6 +27,7 @@ from perdure.errors import (
 )
 from perdure.runs.boundary_reset import BoundaryReset
 from perdure.runs.cadence import Every
+from perdure.runs.choosing import checkpoint_path
 from perdure.runs.pins import pin, unpin
 from perdure.runs.policy_loading import Policy, load_policy
 from perdure.runs.retention import Keep
@@ -61,6 +62,7 @@ __all__ = [
     "UsageError",
     "WorkerDiedError",
     "check_contract",
+    "checkpoint_path",
     "contract_of",
     "load",
     "load_policy",

@@ -12,10 +12,12 @@ from perdure.contract.horizon import total_of
 from perdure.errors import DamagedError, NoCheckpointError, NoRunError
 from perdure.format.manifest import FILE_NAME, Manifest
 from perdure.format.policy import PolicyManifest
+from perdure.runs.choosing import checkpoint_path
 from perdure.runs.directory import RunDirectory, newest_first, steps_of
 from perdure.runs.loading import manifest_of_run, open_of_run
 from perdure.runs.policies import policies_of
 from perdure.runs.record import read_record
+from perdure.runs.retention import Order
 from perdure.store.local import LocalStore
 
 
@@ -147,13 +149,17 @@ Contract = Mapping[str, Mapping[str, Any]]
 
 
 def find_target(text: str | os.PathLike[str]) -> Target:
-    """The run or checkpoint at a path.
+    """The run or checkpoint at a path; `RUN@best`, `RUN@latest` and `RUN@STEP` are checkpoints of a run.
 
     Raises:
         NoRunError: nothing is there, or something else.
-        UsageError: a policy is there.
+        NoCheckpointError: the run has no such checkpoint.
+        UsageError: a policy is there, or nobody says what is best.
     """
     path = Path(text).expanduser().resolve()
+    run_text, at, which = os.fspath(text).rpartition("@")
+    if at and not path.exists():
+        return chosen_target(run_text, which)
     run = RunDirectory(path)
     refuse_policy(path, "a run or a checkpoint")
     if not path.is_dir():
@@ -164,6 +170,24 @@ def find_target(text: str | os.PathLike[str]) -> Target:
         return CheckpointTarget(path)
     hint = f" Did you mean {path.parent}?" if RunDirectory(path.parent).record.exists() else ""
     raise NoRunError(f"{path}: neither a run (no run.json in it) nor a checkpoint (no {FILE_NAME} in it).{hint}")
+
+
+def chosen_target(run: str, text: str, metric: str | None = None, mode: Order | None = None) -> CheckpointTarget:
+    """The checkpoint of a run that `best`, `best:METRIC`, `best:METRIC:min`, `latest` or `STEP` stands for.
+
+    Raises:
+        NoRunError: there is no run.
+        NoCheckpointError: the run has no such checkpoint.
+        UsageError: the text means none of these, or nobody says what is best.
+    """
+    head, _, ranking = text.partition(":")
+    if head == "best" and ranking and metric is None:
+        name, _, last = ranking.rpartition(":")
+        metric, mode = (name, "min" if last == "min" else "max") if name and last in ("min", "max") else (ranking, mode)
+        text = head
+    which = int(text) if text.isdecimal() else text
+    path = checkpoint_path(Path(run).expanduser().resolve(), which, metric=metric, mode=mode)
+    return CheckpointTarget(path)
 
 
 def run_id(run: RunDirectory) -> str | None:

@@ -1,7 +1,7 @@
 """Opening a run: a fresh one commits boundary 0, an old one goes on from its newest intact checkpoint."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from perdure.contract.horizon import Progress, progress_of
 from perdure.contract.sections import START
 from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
+from perdure.runs.choosing import rankings_of
 from perdure.runs.committer import Committer, Past, Terms
 from perdure.runs.contract_terms import ContractTerms, judge
 from perdure.runs.directory import RunDirectory
@@ -63,6 +64,13 @@ class Opening:
     """Held by the caller."""
     requires: str = CLASSES[1]
     """The weakest continuation class that will do."""
+    policy: Sequence[str] = ()
+    """The components that the script calls its policy."""
+
+    def said(self) -> dict[str, Any]:
+        """What the lineage keeps of the script's words, for whoever looks at the run from outside."""
+        ranks = [[ranking.metric, ranking.mode] for ranking in rankings_of(self.terms.keep)]
+        return {"ranks": ranks, "policy": list(self.policy)}
 
 
 @dataclass
@@ -123,7 +131,7 @@ def _begin(opening: Opening) -> OpenRun:
     try:
         notices = [opening.beginning.notice] if opening.beginning.notice else []
         notices = _told(opening.directory, [*notices, *_leftovers(opening.directory)])
-        journal.lineage.append("started", run_id=record.run_id, notices=notices)
+        journal.lineage.append("started", run_id=record.run_id, notices=notices, **opening.said())
         journal.metrics.cut_back(None)
         committer = _committer(opening, journal, record.run_id, Past(contract))
         committer.commit(lambda: captured.snapshot, None, at_once=True)
@@ -163,7 +171,7 @@ def _resume(opening: Opening) -> OpenRun:
         before = latest_launch(record, history)
         launch = launch_to_keep(launch_of(opening.launch), before, changes_contract=changes_contract)
         resumption = Resumption(found, restored, verdict, overrides.reason, launch, notices)
-        journal.lineage.append("resumed", **resumption.facts())
+        journal.lineage.append("resumed", **resumption.facts(), **opening.said())
     except BaseException:
         journal.close()
         raise

@@ -216,6 +216,7 @@ class Run(Standing):
                 self._strict,
                 lock,
                 self._requires,
+                self._policies.terms.components,
             )
             self._take_over(open_run(opening), lock)
         except BaseException:
