@@ -31,6 +31,7 @@ from perdure.runs.choosing import checkpoint_path
 from perdure.runs.pins import pin, unpin
 from perdure.runs.policy_loading import Policy, load_policy
 from perdure.runs.retention import Keep
+from perdure.runs.roles import policy_path
 from perdure.runs.run import Run
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "load",
     "load_policy",
     "pin",
+    "policy_path",
     "read",
     "save",
     "unpin",

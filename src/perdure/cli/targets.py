@@ -18,6 +18,7 @@ from perdure.runs.loading import manifest_of_run, open_of_run
 from perdure.runs.policies import policies_of
 from perdure.runs.record import read_record
 from perdure.runs.retention import Order
+from perdure.runs.roles import resolved
 from perdure.store.local import LocalStore
 
 
@@ -140,8 +141,13 @@ def class_of(fidelity: str) -> str:
 
 
 def find_policy(text: str | os.PathLike[str]) -> PolicyTarget | None:
-    """The policy at a path; None if something else or nothing stands there."""
-    path = Path(text).expanduser().resolve()
+    """The policy at a path, or the one that has the role at the path; None if something else or nothing stands there.
+
+    Raises:
+        NoCheckpointError: the role's policy is gone.
+        DamagedError: the role's file is damaged, or another policy stands in the place of the promoted one.
+    """
+    path = resolved(Path(text).expanduser().resolve())
     return PolicyTarget(path) if is_policy(path) else None
 
 

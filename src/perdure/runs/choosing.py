@@ -158,6 +158,16 @@ def _there_are(manifests: Mapping[str, Manifest]) -> str:
     return f"its checkpoints have {', '.join(scores)}" if scores else "its checkpoints have no scores at all"
 
 
+def ranking_of(directory: RunDirectory, metric: str | None, mode: Order | None) -> Ranking:
+    """What `best` means for a run, seen from outside.
+
+    Raises:
+        UsageError: nobody says it.
+    """
+    manifests = dict(_sound(directory, newest_first(directory.store().names())))
+    return _ranking(directory, manifests, metric, mode, told_rankings(read_history(directory)[0]))
+
+
 def rankings_of(keep: Keep | KeepAny | None) -> tuple[Ranking, ...]:
     """What a retention policy calls best."""
     return () if keep is None else keep.rankings
