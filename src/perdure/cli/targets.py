@@ -1,7 +1,7 @@
 """What a user points at: a run, a checkpoint or a policy."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,7 +206,22 @@ def run_id(run: RunDirectory) -> str | None:
 
 def environment_of(contract: Contract) -> str | None:
     """The environment's name, where the contract tells it under a usual key."""
-    usual = ("env_id", "env", "environment", "env_name")
+    return _told_under(("env_id", "env", "environment", "env_name"), contract)
+
+
+def agent_of(contract: Contract, launch: Mapping[str, Any]) -> str | None:
+    """What is trained, where the contract tells it under a usual key; else the trainer, or the script's name."""
+    told = _told_under(("agent", "algo", "algorithm", "exp_name"), contract)
+    if told is not None or launch.get("kind") == "trainer":
+        return told if told is not None else str(launch.get("name"))
+    words = [str(word) for word in launch.get("argv", [])]
+    script = next((word for word in words[1:] if word.endswith(".py")), None)
+    if script is None and "-m" in words[:-1]:
+        return words[words.index("-m") + 1]
+    return script and Path(script).stem
+
+
+def _told_under(usual: Sequence[str], contract: Contract) -> str | None:
     values = {key.split(".")[-1]: value for section in contract.values() for key, value in section.items()}
     return next((str(values[key]) for key in usual if values.get(key) is not None), None)
 
