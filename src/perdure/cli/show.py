@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from perdure.cli import show_policy
+from perdure.cli.curve import curve_of
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.inventory import inventory
 from perdure.cli.metric_streams import count_rows
@@ -36,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
     parser.add_argument("target", metavar="PATH", help="a run's directory, a checkpoint's or a policy's")
+    parser.add_argument(
+        "--metric", metavar="NAME", help="of a run: what is drawn (default: the return, as in perdure ls)"
+    )
     parser.add_argument("--leaves", action="store_true", help="of a checkpoint: every leaf")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -59,8 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         document, print_text = run_document(target), _print_run
     if arguments.json:
         print_json(document)
-    else:
-        print_text(document)
+        return ExitCode.DONE
+    lines = curve_of(target.directory, arguments.metric) if isinstance(target, RunTarget) else []
+    print_text(document)
+    if lines:
+        print("", *lines, sep="\n")
     return ExitCode.DONE
 
 
