@@ -100,6 +100,8 @@ def run_document(target: RunTarget) -> dict[str, Any]:
         "amended": list(newest.amended) if newest else [],
         "trained_s": newest.trained_s if newest else None,
         "versions": dict(record.versions),
+        "code": record.code,
+        "variables": record.variables,
     }
 
 
@@ -137,6 +139,7 @@ def _print_run(document: Mapping[str, Any]) -> None:
         ("id", document["run_id"]),
         ("created", f"{document['created']} ({duration(age(document['created']))} ago)"),
         ("launched", _launch(document["launch"])),
+        ("code", _code(document["code"])),
         ("environment", document["env"] or "not stated"),
         ("steps", _progress(steps, total)),
         ("trained", "–" if document["trained_s"] is None else hours(document["trained_s"])),
@@ -198,9 +201,19 @@ def _launch(launch: Mapping[str, Any]) -> str:
     match launch:
         case {"kind": "trainer", "name": str(name)}:
             return f"perdure train {name}"
+        case {"kind": "script", "withheld": str(text), "cwd": str(cwd)}:
+            return f"{text} (in {cwd})"
         case {"kind": "script", "argv": list(argv), "cwd": str(cwd)}:
             return f"{shlex.join(argv)} (in {cwd})"
     return "in an unknown way"
+
+
+def _code(code: Mapping[str, Any] | None) -> str:
+    if code is None:
+        return "not known"
+    branch = f" on {code['branch']}" if code["branch"] else ""
+    where = "code.patch" if code["patch_digest"] else "too much for code.patch" if code["patch_bytes"] else "left out"
+    return f"commit {code['commit'][:12]}{branch}" + (f", with changes ({where})" if code["dirty"] else "")
 
 
 def checkpoint_document(target: CheckpointTarget, *, leaves: bool) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def agent_of(contract: Contract, launch: Mapping[str, Any]) -> str | None:
     told = _told_under(("agent", "algo", "algorithm", "exp_name"), contract)
     if told is not None or launch.get("kind") == "trainer":
         return told if told is not None else str(launch.get("name"))
-    words = [str(word) for word in launch.get("argv", [])]
+    words = [str(word) for word in launch.get("argv") or str(launch.get("withheld", "")).split()]
     script = next((word for word in words[1:] if word.endswith(".py")), None)
     if script is None and "-m" in words[:-1]:
         return words[words.index("-m") + 1]

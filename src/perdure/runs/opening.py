@@ -14,14 +14,15 @@ from perdure.contract.sections import START
 from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
 from perdure.runs.choosing import rankings_of
+from perdure.runs.code import code_at_launch
 from perdure.runs.committer import Committer, Past, Terms
 from perdure.runs.contract_terms import ContractTerms, judge
-from perdure.runs.directory import RunDirectory
+from perdure.runs.directory import RunDirectory, write_durably
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock
 from perdure.runs.optimizer_states import optimizers_with_state
-from perdure.runs.record import launch_of, new_record, read_record, write_record
+from perdure.runs.record import START_DIRECTORY, launch_of, new_record, read_record, write_record
 from perdure.runs.requirement import check_class
 from perdure.runs.resumption import (
     Resumption,
@@ -32,6 +33,8 @@ from perdure.runs.resumption import (
     read_history,
     told_acceptances,
 )
+from perdure.runs.surroundings import surroundings_now
+from perdure.runs.variables import variables_now
 from perdure.store.local import REMOVED_PREFIX
 from perdure.tree.snapshot import CLASSES
 
@@ -66,6 +69,8 @@ class Opening:
     """The weakest continuation class that will do."""
     policy: Sequence[str] = ()
     """The components that the script calls its policy."""
+    variables: Sequence[str] = ()
+    """Environment variables that the record keeps beside the known ones."""
 
     def said(self) -> dict[str, Any]:
         """What the lineage keeps of the script's words, for whoever looks at the run from outside."""
@@ -125,7 +130,11 @@ def _begin(opening: Opening) -> OpenRun:
     captured = capture(opening.targets, opening.resolver, opening.start)
     check_class(captured, opening.requires)
     contract = opening.contract_terms.contract(captured)
-    record = new_record(opening.launch, contract, arithmetic())
+    code = code_at_launch(START_DIRECTORY)
+    if code is not None and code.patch is not None:
+        write_durably(opening.directory.patch, code.patch.encode())
+    variables = variables_now(opening.variables)
+    record = new_record(opening.launch, contract, arithmetic(), code and code.facts(), variables)
     write_record(opening.directory.record, record)
     journal = Journal(opening.directory)
     try:
@@ -162,16 +171,18 @@ def _resume(opening: Opening) -> OpenRun:
         digests=opened.digests,
         conditions=Conditions(verdict.findings, overrides, manifest.contract.get(START, {}), fresh),
     )
+    surroundings = surroundings_now(record, history, opening.variables)
     journal = Journal(directory)
     try:
-        notices = [*unreadable, *_tidied(directory, journal, found), *verdict.notices, *told_acceptances(restored)]
+        told = [*verdict.notices, *surroundings.notices, *told_acceptances(restored)]
+        notices = [*unreadable, *_tidied(directory, journal, found), *told]
         notices = _told(directory, notices)
         # Also if a change from this checkpoint was given up again: what was kept for it must not be repeated.
         changes_contract = bool(restored.accepted or verdict.totals) or has_pending_launch(history, opened.digest)
         before = latest_launch(record, history)
         launch = launch_to_keep(launch_of(opening.launch), before, changes_contract=changes_contract)
         resumption = Resumption(found, restored, verdict, overrides.reason, launch, notices)
-        journal.lineage.append("resumed", **resumption.facts(), **opening.said())
+        journal.lineage.append("resumed", **resumption.facts(), **surroundings.facts(), **opening.said())
     except BaseException:
         journal.close()
         raise

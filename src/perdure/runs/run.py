@@ -43,6 +43,7 @@ from perdure.runs.policies import Policies, PolicyTerms, Source
 from perdure.runs.requirement import required_class
 from perdure.runs.retention import Keep, KeepAny
 from perdure.runs.standing import Standing
+from perdure.runs.variables import checked_names
 from perdure.store.filesystem import FileSystem
 from perdure.tree.snapshot import Snapshot
 
@@ -94,6 +95,7 @@ class Run(Standing):
         policy: Sequence[str] = (),
         policy_every: Every | None = None,
         keep_policies: Keep | KeepAny | None = None,
+        variables: Sequence[str] = (),
     ) -> None:
         """Prepares a run; the disk is not touched before `restore`.
 
@@ -128,6 +130,8 @@ class Run(Standing):
             policy: the components that `export_policy` exports: networks, and normalisers of what they see.
             policy_every: when boundaries export a policy to `policies/`; the one at the horizon then does, too.
             keep_policies: which of those stay; None: all.
+            variables: environment variables that `run.json` keeps beside those that are known to change arithmetic
+                (docs/provenance.md); a resume tells what changed. None whose name speaks of a secret.
 
         Raises:
             UsageError: an argument cannot be right.
@@ -152,6 +156,7 @@ class Run(Standing):
         self._launch = launch
         self._strict = strict
         self._terms = Terms(keep, background, after_commit)
+        self._variables = checked_names(variables)
         self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
         self._pid: int | None = None
         self._release: weakref.finalize[..., Any] | None = None
@@ -217,6 +222,7 @@ class Run(Standing):
                 lock,
                 self._requires,
                 self._policies.terms.components,
+                self._variables,
             )
             self._take_over(open_run(opening), lock)
         except BaseException:
