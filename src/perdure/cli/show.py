@@ -1,7 +1,6 @@
 """`perdure show PATH`: what is in a run, a checkpoint or a policy, from its record and manifests alone."""
 
 import argparse
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +10,7 @@ from perdure.cli.curve import curve_of
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.inventory import inventory
 from perdure.cli.metric_streams import count_rows
+from perdure.cli.origin import code_text, launch_text
 from perdure.cli.output import age, count, duration, print_json, print_table, size, value
 from perdure.cli.targets import (
     POLICY_CLASS,
@@ -138,8 +138,8 @@ def _print_run(document: Mapping[str, Any]) -> None:
         ("run", str(document["run"])),
         ("id", document["run_id"]),
         ("created", f"{document['created']} ({duration(age(document['created']))} ago)"),
-        ("launched", _launch(document["launch"])),
-        ("code", _code(document["code"])),
+        ("launched", launch_text(document["launch"])),
+        ("code", code_text(document["code"])),
         ("environment", document["env"] or "not stated"),
         ("steps", _progress(steps, total)),
         ("trained", "–" if document["trained_s"] is None else hours(document["trained_s"])),
@@ -195,25 +195,6 @@ def _print_mapping(title: str, mapping: Mapping[str, Any]) -> None:
     if mapping:
         print(f"\n{title}")
         print_table([(name, value(part)) for name, part in mapping.items()], indent="  ")
-
-
-def _launch(launch: Mapping[str, Any]) -> str:
-    match launch:
-        case {"kind": "trainer", "name": str(name)}:
-            return f"perdure train {name}"
-        case {"kind": "script", "withheld": str(text), "cwd": str(cwd)}:
-            return f"{text} (in {cwd})"
-        case {"kind": "script", "argv": list(argv), "cwd": str(cwd)}:
-            return f"{shlex.join(argv)} (in {cwd})"
-    return "in an unknown way"
-
-
-def _code(code: Mapping[str, Any] | None) -> str:
-    if code is None:
-        return "not known"
-    branch = f" on {code['branch']}" if code["branch"] else ""
-    where = "code.patch" if code["patch_digest"] else "too much for code.patch" if code["patch_bytes"] else "left out"
-    return f"commit {code['commit'][:12]}{branch}" + (f", with changes ({where})" if code["dirty"] else "")
 
 
 def checkpoint_document(target: CheckpointTarget, *, leaves: bool) -> dict[str, Any]:

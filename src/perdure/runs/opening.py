@@ -14,7 +14,7 @@ from perdure.contract.sections import START
 from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
 from perdure.runs.choosing import rankings_of
-from perdure.runs.code import code_at_launch
+from perdure.runs.code import Code, code_at_launch
 from perdure.runs.committer import Committer, Past, Terms
 from perdure.runs.contract_terms import ContractTerms, judge
 from perdure.runs.directory import RunDirectory, write_durably
@@ -130,10 +130,7 @@ def _begin(opening: Opening) -> OpenRun:
     captured = capture(opening.targets, opening.resolver, opening.start)
     check_class(captured, opening.requires)
     contract = opening.contract_terms.contract(captured)
-    code = code_at_launch(START_DIRECTORY)
-    if code is not None and code.patch is not None:
-        write_durably(opening.directory.patch, code.patch.encode())
-    variables = variables_now(opening.variables)
+    code, variables = _kept_code(opening.directory), variables_now(opening.variables)
     record = new_record(opening.launch, contract, arithmetic(), code and code.facts(), variables)
     write_record(opening.directory.record, record)
     journal = Journal(opening.directory)
@@ -150,6 +147,16 @@ def _begin(opening: Opening) -> OpenRun:
     restored = Restored(dict(opening.targets), captured.values)
     progress = progress_of(contract)
     return OpenRun(journal, committer, opening.start, restored, resumed=False, progress=progress, notices=notices)
+
+
+def _kept_code(directory: RunDirectory) -> Code | None:
+    """The code that this process was launched with; its patch is written first, for the record counts it."""
+    code = code_at_launch(START_DIRECTORY)
+    if code is not None and code.patch is not None:
+        write_durably(directory.patch, code.patch.encode())
+    else:
+        directory.patch.unlink(missing_ok=True)  # of a process that was killed before its first checkpoint
+    return code
 
 
 def _resume(opening: Opening) -> OpenRun:
