@@ -9,6 +9,7 @@ from perdure.errors import (
     CaptureError,
     CommitError,
     ContractError,
+    CrashLoopError,
     DamagedError,
     Finding,
     ForgottenValueError,
@@ -18,6 +19,7 @@ from perdure.errors import (
     NothingToLoadError,
     PerdureError,
     PolicyMismatchError,
+    Preempted,
     RestoreError,
     UnknownObjectError,
     UnsupportedLeafError,
@@ -28,6 +30,7 @@ from perdure.errors import (
 from perdure.runs.boundary_reset import BoundaryReset
 from perdure.runs.cadence import Every
 from perdure.runs.choosing import checkpoint_path
+from perdure.runs.normaliser import Normaliser
 from perdure.runs.pins import pin, unpin
 from perdure.runs.policy_loading import Policy, load_policy
 from perdure.runs.retention import Keep
@@ -41,6 +44,7 @@ __all__ = [
     "Checkpoint",
     "CommitError",
     "ContractError",
+    "CrashLoopError",
     "DamagedError",
     "EnvironmentVariable",
     "Every",
@@ -51,10 +55,12 @@ __all__ = [
     "LockedError",
     "NoCheckpointError",
     "NoRunError",
+    "Normaliser",
     "NothingToLoadError",
     "PerdureError",
     "Policy",
     "PolicyMismatchError",
+    "Preempted",
     "RestoreError",
     "Run",
     "UnknownObjectError",

@@ -16,10 +16,12 @@
     │   └── PolicyMismatchError              the policy was trained for something else
     ├── RestoreError (RuntimeError)          applying failed; what was there before has been put back
     ├── CommitError (OSError)                a checkpoint could not be committed; earlier ones are untouched
+    ├── CrashLoopError (RuntimeError)        the run was resumed again and again, and failed each time
     ├── WorkerDiedError (RuntimeError)       the process of an environment ended by itself
     └── LockedError (BlockingIOError)        another process, or this one, already has the run open
 
-Each also inherits the builtin exception that callers already catch.
+Each also inherits the builtin exception that callers already catch. `Preempted` is none of them: it is a `SystemExit`,
+which no `except Exception` stops.
 """
 
 import shlex
@@ -204,6 +206,34 @@ class WorkerDiedError(PerdureError, RuntimeError):
             how = f"signal {-exit_code} killed it" if exit_code < 0 else f"its exit code is {exit_code}"
         way_out = "Look at what it printed, build the environments anew and resume from the last checkpoint."
         super().__init__(f"environment {index}: its worker process died ({how}). {way_out}")
+
+
+class CrashLoopError(PerdureError, RuntimeError):
+    """Several resumes of one checkpoint each ended in an error before anything new was committed."""
+
+
+class Preempted(SystemExit):
+    """The run was told to stop, by a signal or by `stop_after`: its state is durable and the process should end.
+
+    Its exit code is 75, upon which supervisors start the command again.
+
+    Attributes:
+        why: `SIGTERM`, `SIGINT`, `SIGUSR1`, or the time limit.
+        directory: the run's.
+        checkpoint: the newest checkpoint, from which a resume goes on.
+    """
+
+    CODE = 75
+
+    def __init__(self, why: str, directory: str, checkpoint: str) -> None:
+        self.why = why
+        self.directory = directory
+        self.checkpoint = checkpoint
+        super().__init__(self.CODE)
+
+    def __str__(self) -> str:
+        way_on = f"go on with: perdure resume {shlex.quote(self.directory)}"
+        return f"{self.directory}: stopped by {self.why}, {self.checkpoint} is durable; {way_on}"
 
 
 class LockedError(PerdureError, BlockingIOError):

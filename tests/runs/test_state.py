@@ -128,6 +128,24 @@ def test_a_killed_one_crashed_and_stopped_after_the_next_stop(tmp_path: Path):
     assert state(tmp_path) == "stopped"
 
 
+def test_a_signal_stops_a_run_also_if_it_was_killed_before_it_had_left(tmp_path: Path):
+    program = (
+        "import os, signal, sys, perdure\n"
+        "run = perdure.Run(sys.argv[1], every=perdure.Every(updates=1), background=False); run.restore(x=0)\n"
+        "os.kill(os.getpid(), signal.SIGTERM); run.boundary(env_steps=1, x=1)"
+    )
+    code = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, capture_output=True).returncode
+
+    assert code == 75
+    assert state(tmp_path) == "stopped"
+    lineage = tmp_path / "lineage.jsonl"
+    lines = lineage.read_bytes().splitlines(keepends=True)
+    while b'"stopped"' in lines[-1]:
+        lines.pop()
+    lineage.write_bytes(b"".join(lines))
+    assert state(tmp_path) == "stopped"
+
+
 def test_many_commits_after_the_opening_are_looked_past(tmp_path: Path):
     """The tail tells of commits alone."""
     run = opened(tmp_path)

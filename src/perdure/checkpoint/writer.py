@@ -59,10 +59,13 @@ class BackgroundWriter:
                 # An interrupt while waiting leaves the job in flight; a finished one is forgotten, error and all.
                 self._job = None if job.done() else job
 
-    def settle(self) -> None:
-        """Waits for the job in flight; what it raised stays for the next call that raises."""
-        if self._job is not None:
-            wait_for([self._job])
+    def settle(self) -> BaseException | None:
+        """Waits for the job in flight; what it raised is returned, and stays for the next call that raises."""
+        job = self._job
+        if job is None:
+            return None
+        wait_for([job])
+        return job.exception()
 
     def close(self) -> None:
         """Ends the thread, after the job in flight."""

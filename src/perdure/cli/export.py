@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from perdure.cli.which import add_which, checkpoint_of
 from perdure.errors import UsageError
 from perdure.format.manifest import Manifest
 from perdure.runs.directory import RunDirectory
+from perdure.runs.normaliser import NAME as NORMALISER
 from perdure.runs.policies import store_of
 from perdure.runs.policy_record import export_checkpoint
 from perdure.runs.record import read_record
@@ -50,9 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
     directory, manifest = checkpoint.run, checkpoint.manifest()
     launch = launch_in(directory)
     components = components_of(arguments.components, directory, launch, manifest)
-    export_checkpoint(checkpoint.store, checkpoint.name, components, store_of(arguments.to), launch=launch)
+    exported, problem = export_checkpoint(
+        checkpoint.store, checkpoint.name, components, store_of(arguments.to), launch=launch
+    )
     place = Path(arguments.to).expanduser().absolute()
-    print(f"{place}: a policy (evaluation only) of {', '.join(components)}, step {manifest.env_steps:,}")
+    print(f"{place}: a policy (evaluation only) of {', '.join(exported)}, step {manifest.env_steps:,}")
+    if problem is not None:
+        print(f"perdure: {place}: {problem}", file=sys.stderr)
     if launch.get("kind") == "trainer":
         print(f"play it with: perdure eval {shlex.quote(str(place))}")
     return ExitCode.DONE
@@ -92,4 +98,4 @@ def _known_in(directory: RunDirectory) -> list[str]:
     if told and told[-1]:
         return told[-1]
     policies = RunTarget(directory).policies()
-    return sorted(policies[0].manifest().components) if policies else []
+    return sorted(policies[0].manifest().components.keys() - {NORMALISER}) if policies else []

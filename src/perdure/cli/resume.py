@@ -13,12 +13,13 @@ from perdure.checkpoint.policy import refuse_policy
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.options import changed_options, launch_by_contract, total_in
 from perdure.cli.trainers import Resumption, trainer_named
-from perdure.cli.training import KEEP_LAST, retention, watch
+from perdure.cli.training import KEEP_LAST, environment_for, retention, told, watch
 from perdure.contract.horizon import total_of
 from perdure.contract.overrides import given_texts
 from perdure.errors import UsageError
 from perdure.runs.begin import decide
 from perdure.runs.directory import RunDirectory, open_directory
+from perdure.runs.durations import seconds
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import acquire
 from perdure.runs.ownership import foreign_hand
@@ -29,7 +30,8 @@ NOTE = """\
 A run of `perdure train` goes on in this process. For a script's run the recorded command is printed and executed where
 it was launched (never if another user could have written it); a command after `--` takes its place and is executed
 here. Either way it must resume: PERDURE_MODE=resume and PERDURE_RUN_DIR make it fail when there is nothing to resume in
-this run; PERDURE_ACCEPT and PERDURE_REASON hand it what is accepted. How many checkpoints a script's run keeps is the
+this run; PERDURE_ACCEPT and PERDURE_REASON hand it what is accepted, PERDURE_STOP_AFTER and PERDURE_RETRY the options
+of these names. How many checkpoints a script's run keeps is the
 script's own affair.
 """
 
@@ -39,7 +41,8 @@ _FIRST_LAUNCH = "A command is that of the first launch; options are those of the
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments; main splits off what stands after `--`."""
     parser.usage = (
-        "perdure resume DIR [--accept KEY=OLD:NEW] [--reason TEXT] [--total-steps N] [--keep-last N] [-- CMD …]"
+        "perdure resume DIR [--accept KEY=OLD:NEW] [--reason TEXT] [--total-steps N [--schedules HOW]] [--keep-last N] "
+        "[--stop-after TIME] [--retry] [-- CMD …]"
     )
     parser.epilog = NOTE
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
@@ -56,11 +59,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a run of `perdure train`: go for another total of steps",
     )
     parser.add_argument(
+        "--schedules",
+        choices=["keep", "restretch"],
+        help="with --total-steps: what becomes of a learning rate that falls: its old line is finished and 0 stays, or "
+        "what is left of it is stretched over the steps that are left",
+    )
+    parser.add_argument(
         "--accept",
         metavar="KEY=OLD:NEW",
         action="append",
         default=[],
         help="accept a difference from the run, as the refusal says it; a run of `perdure train` takes the new value",
+    )
+    parser.add_argument(
+        "--stop-after",
+        metavar="TIME",
+        help="let this process run for so long (3h55m), then commit and leave with code 75",
+    )
+    parser.add_argument(
+        "--retry", action="store_true", help="try once more although the last three resumes of the checkpoint failed"
     )
     parser.add_argument("--reason", metavar="TEXT", help="why it is accepted, for the run's history")
 
@@ -77,6 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("resume: no command after `--`.")
     if arguments.reason and not arguments.accept:
         raise UsageError("--reason says why something is accepted; give --accept too.")
+    if arguments.stop_after is not None:
+        seconds("--stop-after", arguments.stop_after)
+    if arguments.schedules and arguments.total_steps is None:
+        raise UsageError("--schedules says what another total does; give --total-steps too.")
     given_texts(arguments.accept)  # what is no acceptance at all is said here, not in a script's traceback
     directory = open_directory(arguments.directory)
     refuse_policy(directory.path, "a run")
@@ -111,7 +132,8 @@ def _refuse_options_of_trainers(arguments: argparse.Namespace) -> None:
 
 
 def _resume_script(directory: RunDirectory, launch: Mapping[str, Any], arguments: argparse.Namespace) -> NoReturn:
-    told = {"PERDURE_ACCEPT": json.dumps(arguments.accept)} if arguments.accept else {}
+    told = environment_for(directory, stop_after=arguments.stop_after, retry=arguments.retry)
+    told |= {"PERDURE_ACCEPT": json.dumps(arguments.accept)} if arguments.accept else {}
     told |= {"PERDURE_REASON": arguments.reason} if arguments.reason else {}
     if arguments.command is not None:
         _execute(directory, arguments.command, Path.cwd(), told)
@@ -141,10 +163,13 @@ def _resume_trainer(
         return _finished(directory, found, total)
     last = arguments.keep_last if arguments.keep_last is not None else launch.get("keep_last", KEEP_LAST)
     keep = retention(last)
+    if arguments.schedules and not trainer.has_schedules:
+        raise UsageError(f"--schedules: in a run of {name} nothing depends on the total; leave it out.")
     trainer.check(directory.path, recorded, config)
     changed = {**launch, "config": config}
-    resumption = Resumption(changed, directory.path, keep, arguments.accept, arguments.reason)
-    return watch(directory, total, lambda progress: trainer.resume(resumption, progress))
+    resumption = Resumption(changed, directory.path, keep, arguments.accept, arguments.reason, arguments.schedules)
+    with told(directory, stop_after=arguments.stop_after, retry=arguments.retry):
+        return watch(directory, total, lambda progress: trainer.resume(resumption, progress))
 
 
 def _check_ownership(directory: RunDirectory) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.cli import train_torch
-from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, watch
+from perdure.cli.training import KEEP_LAST, cadence, require_trainer, retention, told, watch
 from perdure.errors import UsageError
 from perdure.runs.directory import open_directory
 
@@ -37,6 +37,8 @@ class PPOCommand:
     """Differences from the run that are accepted."""
     reason: str | None
     """Why."""
+    stop_after: str | None
+    """How long this process may run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     total_steps = command.config.ppo.total_steps
     print(f"perdure: {command.env}, {total_steps:,} steps, in {directory.path}", file=sys.stderr, flush=True)
-    return watch(directory, total_steps, launch)
+    with told(directory, stop_after=command.stop_after):
+        return watch(directory, total_steps, launch)
 
 
 def parse_ppo(words: Sequence[str]) -> PPOCommand:
@@ -106,6 +109,7 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         keep_last: int = KEEP_LAST,
         accept: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
         reason: str | None = None,
+        stop_after: str | None = None,
         ppo: tyro.conf.OmitArgPrefixes[PPOConfig] = defaults.ppo,
         eval: EvalConfig = defaults.eval,
         networks: NetworkConfig = NetworkConfig(),  # noqa: B008 - a frozen value
@@ -120,6 +124,7 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
             keep_last: How many of the newest checkpoints stay, pinned ones aside; 0 for all. A resume keeps as many.
             accept: Differences from the run that are accepted, KEY=OLD:NEW each, as the refusal says them.
             reason: Why they are accepted, for the run's history.
+            stop_after: How long this process may run, such as 3h55m; it then commits and leaves with code 75.
             ppo: The algorithm.
             eval: Evaluation, which never touches the training.
             networks: The networks.
@@ -127,7 +132,7 @@ def parse_ppo(words: Sequence[str]) -> PPOCommand:
         if reason and not accept:
             raise ValueError("--reason says why something is accepted; give --accept too.")
         config = TrainConfig(ppo, eval, seed=seed, checkpoint_every_steps=checkpoint_every_steps)
-        return PPOCommand(env, run, config, networks, keep_last, accept, reason)
+        return PPOCommand(env, run, config, networks, keep_last, accept, reason, stop_after)
 
     try:
         return tyro.cli(command, args=list(words), prog="perdure train ppo")

@@ -1,7 +1,9 @@
 """What `train` and `resume` share: a trainer that runs in this process, watched and summed up."""
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Protocol
 
@@ -9,9 +11,10 @@ from perdure.cli.exit_codes import ExitCode
 from perdure.cli.notices import shown_notices
 from perdure.cli.output import duration
 from perdure.cli.progress import Progress
-from perdure.errors import UsageError
+from perdure.errors import Preempted, UsageError
 from perdure.runs.cadence import Every
 from perdure.runs.directory import RunDirectory, newest_first
+from perdure.runs.durations import seconds
 from perdure.runs.retention import Keep
 
 MINUTES_BETWEEN_CHECKPOINTS = 10
@@ -55,6 +58,9 @@ def watch(directory: RunDirectory, total_steps: int, launch: Launch) -> int:
     try:
         with shown_notices():
             result = launch(progress)
+    except Preempted:
+        progress.close()
+        raise
     except KeyboardInterrupt:
         progress.close()
         raise KeyboardInterrupt(f"go on with: perdure resume {directory.path}") from None
@@ -67,6 +73,35 @@ def watch(directory: RunDirectory, total_steps: int, launch: Launch) -> int:
     spent = duration(time.monotonic() - started)
     print(f"{directory.path}: finished at {result.total_steps:,} steps{last}, in {spent} ({newest}).")
     return ExitCode.DONE
+
+
+@contextmanager
+def told(directory: RunDirectory, *, stop_after: str | None, retry: bool = False) -> Iterator[None]:
+    """Tells the run that a trainer opens in this process what `perdure resume` tells one of a script.
+
+    Raises:
+        UsageError: no span of time.
+    """
+    if stop_after is not None:
+        seconds("--stop-after", stop_after)
+    words = environment_for(directory, stop_after=stop_after, retry=retry)
+    before = {name: os.environ.get(name) for name in words}
+    os.environ.update(words)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def environment_for(directory: RunDirectory, *, stop_after: str | None, retry: bool) -> dict[str, str]:
+    """Environment variables that tell a run when to stop, and that it may fail once more."""
+    words = {} if stop_after is None else {"PERDURE_STOP_AFTER": stop_after}
+    words |= {"PERDURE_RETRY": "1"} if retry else {}
+    return {**words, "PERDURE_RUN_DIR": str(directory.path)} if words else {}
 
 
 def require_trainer(n_devices: int | None = None, extra: str = "gymnax") -> None:

@@ -13,6 +13,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from perdure import CaptureError, WorkerDiedError
 from perdure.adapters import Adapter
 from perdure.adapters.remote import Reply, Request
+from perdure.gym.forkserver import outlive_signals
 from perdure.gym.pipes import WorkerPipe, end
 from perdure.gym.worker import work
 
@@ -42,6 +43,7 @@ class AsyncVectorEnv(gymnasium.vector.AsyncVectorEnv):
         self._pid = os.getpid()
         # Later than multiprocessing's own, hence called before it, which waits for workers that ignore its SIGTERM.
         self._at_exit = atexit.register(partial(_end_at_exit, weakref.ref(self)))
+        outlive_signals()
         worker: Any = partial(work, adapters=tuple(adapters))
         super().__init__(env_fns, worker=worker, **options)
         self.metadata = dict(self.metadata)  # as in `SyncVectorEnv`

@@ -1,11 +1,14 @@
 """`Snapshot`: the outermost wrapper of an environment in a worker of Stable-Baselines3."""
 
+import multiprocessing
+import threading
 from typing import Any
 
 import gymnasium
 
 from perdure.adapters.remote import Reply, Request, answer
 from perdure.adapters.resolve import Resolver
+from perdure.gym.worker import ignore_signals
 
 
 class Snapshot(gymnasium.Wrapper):
@@ -15,12 +18,14 @@ class Snapshot(gymnasium.Wrapper):
     envs = make_vec_env("CartPole-v1", 4, vec_env_cls=SubprocVecEnv, wrapper_class=perdure.gym.Snapshot)
     ```
 
-    Stable-Baselines3's workers end on signals to the process group; those of `make_vec` do not.
+    In a worker, it lets signals to the process group pass: Stable-Baselines3's would end before the run is saved.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
         """Wraps an environment; nothing may be wrapped around it."""
         super().__init__(env)
+        if multiprocessing.parent_process() is not None and threading.current_thread() is threading.main_thread():
+            ignore_signals()
         self._reset_info: dict[str, Any] | None = None
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:

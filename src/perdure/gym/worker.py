@@ -11,15 +11,28 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import write_to_shared_memory
 
-from perdure.adapters import Adapter
-from perdure.adapters.remote import answer
+from perdure.adapters import Adapter, process_rng
+from perdure.adapters.remote import answer, refusal
 from perdure.adapters.resolve import Resolver
 from perdure.gym.layers import seed_layers
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach a whole process group. The training process acts on them; its end ends the workers."""
 
+_DRAWS_GLOBALLY = (
+    "the environment has drawn from a global generator of its worker process (random, numpy.random or torch), or has "
+    "seeded it, and no checkpoint holds those. Let it draw from self.np_random, or a generator that is an attribute, "
+    'or build the environments with mode="sync", where the global generators are those of the run.'
+)
+
 _NOT_BY_CALL = frozenset({"reset", "step", "close", "_setattr", "_check_spaces"})
+
+
+def ignore_signals() -> None:
+    """Lets signals to the process group pass: the process is a worker."""
+    for number in IGNORED:
+        # A function that does nothing, not SIG_IGN, which programs started by the environment would inherit.
+        signal.signal(number, _do_nothing)
 
 
 def work(
@@ -47,9 +60,7 @@ def work(
         semaphore: Gymnasium 1.4's limit of environments that step at the same time; None: no limit.
         adapters: users' own.
     """
-    for number in IGNORED:
-        # A function that does nothing, not SIG_IGN, which programs started by the environment would inherit.
-        signal.signal(number, _do_nothing)
+    ignore_signals()
     parent_pipe.close()
     env = None
     try:
@@ -85,6 +96,8 @@ class _Worker:
         self._pending = False
         """Whether the last step ended the episode and no reset has followed."""
         self._observation: Any = None
+        self._global_generators = process_rng.states()
+        """What they held when the environment had been made."""
         self._commands = {
             "reset": self._reset,
             "reset-noop": lambda _: (self._shown(self._observation), {}),
@@ -134,6 +147,8 @@ class _Worker:
 
     def _serve_state(self, data: Any) -> Any:
         asked, kept = data
+        if asked.verb == "capture" and process_rng.states() != self._global_generators:
+            return refusal(asked, _DRAWS_GLOBALLY), self._pending
         reply = answer(self._env, asked, self._resolver)
         if kept is not None and reply.problem is None:
             self._pending, self._observation = kept

@@ -11,6 +11,7 @@ from perdure.contract.overrides import Accept, Overrides, given_texts
 from perdure.errors import ForgottenValueError, UsageError
 from perdure.runs.cadence import Every
 from perdure.runs.directory import RunDirectory
+from perdure.runs.durations import seconds
 from perdure.runs.retention import Keep, KeepAny
 
 Mode = Literal["auto", "new", "resume"]
@@ -115,6 +116,23 @@ def _texts(typed: str) -> list[str]:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"PERDURE_ACCEPT={typed!r}: a JSON list of texts KEY=OLD:NEW.")
     return texts
+
+
+def stop_after_of(given: Any, directory: RunDirectory) -> float | None:
+    """After how many seconds of this process the run is to stop, as `perdure resume --stop-after` or the script says.
+
+    Raises:
+        UsageError: it is no span of time.
+    """
+    told = _from_environment("PERDURE_STOP_AFTER", directory)
+    if told is not None:
+        return seconds("PERDURE_STOP_AFTER", told)
+    return None if given is None else seconds("stop_after", given)
+
+
+def retry_asked_for(directory: RunDirectory) -> bool:
+    """Whether `perdure resume --retry` says that the run may fail once more."""
+    return _from_environment("PERDURE_RETRY", directory) == "1"
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

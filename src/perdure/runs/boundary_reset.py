@@ -86,6 +86,11 @@ class Resets:
         self._terms = terms
         self._marked: Resettable | None = None
 
+    @property
+    def decide(self) -> bool:
+        """Whether resets, and checkpoints with them, stand on the cadence and nowhere else."""
+        return self._terms is not None
+
     def cadence(self, every: Every | None) -> Every:
         """When boundaries are saved.
 

@@ -2,13 +2,15 @@
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from perdure.checkpoint.capture import Counters
 from perdure.checkpoint.save import About, Saved, save
 from perdure.checkpoint.writer import BackgroundWriter
 from perdure.contract.arithmetic import arithmetic
@@ -69,6 +71,21 @@ class _Last:
     scores: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Pending:
+    """A boundary in memory that can be committed later."""
+
+    snapshot: Snapshot
+    """Its state; nobody else can write to it."""
+    about: About
+    """What its manifest says, all but its parent."""
+
+    @property
+    def counters(self) -> Counters:
+        """Which boundary it is."""
+        return Counters(self.snapshot.env_steps, self.snapshot.updates, self.snapshot.boundary)
+
+
 class Committer:
     """Commits one snapshot after another for the holder of the writer lock."""
 
@@ -100,6 +117,7 @@ class Committer:
         self._opened_at = time.monotonic()
         self._last = _Last(digest=past.digest, optimizers=past.optimizers)
         self._writer = BackgroundWriter()
+        self._lock = threading.RLock()  # a signal's thread may commit beside the training loop
 
     @property
     def trained_s(self) -> float:
@@ -124,9 +142,13 @@ class Committer:
         """
         self._writer.wait()
 
-    def settle(self) -> None:
-        """Waits for the commit in flight; an error of it is raised later, where the training loop expects it."""
-        self._writer.settle()
+    def settle(self) -> BaseException | None:
+        """Waits for the commit in flight; an error of it is returned, and raised where the training loop expects it."""
+        return self._writer.settle()
+
+    def exclusively(self) -> AbstractContextManager[object]:
+        """While this lasts, no other thread commits."""
+        return self._lock
 
     def close(self) -> None:
         """Ends the writer's thread, after the commit in flight."""
@@ -160,13 +182,41 @@ class Committer:
             CommitError: this commit, or the one in flight, failed.
         """
         started = time.perf_counter()
-        self._writer.wait()
-        self._check_lock()
-        snapshot = take()
-        self._last.optimizers = optimizers_with_state(snapshot)
-        in_background = self._terms.background and not at_once and not _has_rows(snapshot)
-        snapshot = _owned(snapshot) if in_background else snapshot
-        about = About(
+        with self._lock:
+            self._writer.wait()
+            self._check_lock()
+            snapshot = take()
+            self._last.optimizers = optimizers_with_state(snapshot)
+            if not self._terms.background or at_once or _has_rows(snapshot):
+                about = self._about(metrics)
+                self._save(snapshot, about, lambda: time.perf_counter() - started)
+                return
+            pending = self.pending(snapshot, metrics)
+            blocked_s = time.perf_counter() - started
+            about = replace(pending.about, parent=self._last.digest)
+            self._writer.submit(lambda: self._save(pending.snapshot, about, lambda: blocked_s))
+
+    def pending(self, snapshot: Snapshot, metrics: Mapping[str, Any] | None) -> Pending:
+        """The snapshot of the boundary that was just noted, kept from change, and what its manifest is to say."""
+        return Pending(_owned(snapshot), self._about(metrics))
+
+    def commit_pending(self, pending: Pending) -> None:
+        """Commits before it returns, after the commit in flight, however that ends; from any thread.
+
+        Raises:
+            CommitError: it failed.
+            LockedError: the writer lock was lost to another process.
+        """
+        started = time.perf_counter()
+        with self._lock:
+            self._writer.settle()
+            self._check_lock()
+            self._last.optimizers = optimizers_with_state(pending.snapshot)
+            about = replace(pending.about, parent=self._last.digest)
+            self._save(pending.snapshot, about, lambda: time.perf_counter() - started)
+
+    def _about(self, metrics: Mapping[str, Any] | None) -> About:
+        return About(
             run_id=self._run_id,
             parent=self._last.digest,
             contract=self._past.contract,
@@ -176,11 +226,6 @@ class Committer:
             amended=self._past.amended,
             trained_s=round(self.trained_s, 3),
         )
-        if not in_background:
-            self._save(snapshot, about, lambda: time.perf_counter() - started)
-            return
-        blocked_s = time.perf_counter() - started
-        self._writer.submit(lambda: self._save(snapshot, about, lambda: blocked_s))
 
     def _save(self, snapshot: Snapshot, about: About, blocked: Callable[[], float]) -> None:
         started = time.perf_counter()

@@ -1,6 +1,7 @@
 """The lineage: what happened to a run, one chained line an event."""
 
 import os
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +37,7 @@ _FIELDS = MappingProxyType(
         "committed": {"checkpoint": str, "digest": str},
         "removed": {"checkpoints": list},
         "resumed": _RESUMED,
+        "signalled": {"signal": str, "checkpoint": str, "after_s": int | float},
         "stopped": {"trained_s": int | float, "why": str},
         "finished": {"trained_s": int | float, "checkpoint": str},
     }
@@ -49,6 +51,7 @@ class Lineage:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._previous: str | None = None
+        self._lock = threading.Lock()  # the writer's thread appends, and so does a signal's
         self.torn_bytes = 0
         """Bytes of a torn last line that opening cut off."""
         if path.exists():
@@ -72,13 +75,14 @@ class Lineage:
             facts: plain JSON values.
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        document = {"at": at, "event": event, "previous": self._previous, **facts}
-        line = canonical.encode({**document, OWN: digest_of(canonical.encode(document))})
-        with self._path.open("ab", buffering=0) as file:
-            append_whole(file, line)
-            if durable:
-                os.fsync(file.fileno())
-        self._previous = digest_of(line)
+        with self._lock:
+            document = {"at": at, "event": event, "previous": self._previous, **facts}
+            line = canonical.encode({**document, OWN: digest_of(canonical.encode(document))})
+            with self._path.open("ab", buffering=0) as file:
+                append_whole(file, line)
+                if durable:
+                    os.fsync(file.fileno())
+            self._previous = digest_of(line)
 
 
 def read_lineage(path: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from perdure.runs.choosing import rankings_of
 from perdure.runs.code import Code, code_at_launch
 from perdure.runs.committer import Committer, Past, Terms
 from perdure.runs.contract_terms import ContractTerms, judge
+from perdure.runs.crash_loop import refuse_crash_loop
 from perdure.runs.directory import RunDirectory, write_durably
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
@@ -34,6 +35,7 @@ from perdure.runs.resumption import (
     told_acceptances,
 )
 from perdure.runs.surroundings import surroundings_now
+from perdure.runs.unchanged import Fixed, fixed_parts
 from perdure.runs.variables import variables_now
 from perdure.store.local import REMOVED_PREFIX
 from perdure.tree.snapshot import CLASSES
@@ -65,6 +67,8 @@ class Opening:
     """Refuse to step back."""
     lock: WriterLock
     """Held by the caller."""
+    retry: bool = False
+    """Go on although the last resumes all failed."""
     requires: str = CLASSES[1]
     """The weakest continuation class that will do."""
     policy: Sequence[str] = ()
@@ -90,6 +94,8 @@ class OpenRun:
     """Where it stands."""
     restored: Restored
     """Its components."""
+    fixed: Fixed
+    """What its components, as they were handed in, have in common with every checkpoint."""
     resumed: bool
     """Whether it went on from a checkpoint."""
     progress: Progress | None
@@ -145,8 +151,10 @@ def _begin(opening: Opening) -> OpenRun:
         journal.close()
         raise
     restored = Restored(dict(opening.targets), captured.values)
-    progress = progress_of(contract)
-    return OpenRun(journal, committer, opening.start, restored, resumed=False, progress=progress, notices=notices)
+    progress, fixed = progress_of(contract), fixed_parts(captured.snapshot)
+    return OpenRun(
+        journal, committer, opening.start, restored, fixed, resumed=False, progress=progress, notices=notices
+    )
 
 
 def _kept_code(directory: RunDirectory) -> Code | None:
@@ -165,6 +173,8 @@ def _resume(opening: Opening) -> OpenRun:
     found = newest_intact(directory.store(), str(directory.path), record.run_id, strict=opening.strict)
     opened, manifest = found.opened, found.opened.manifest
     history, unreadable = read_history(directory)
+    if not opening.retry:
+        refuse_crash_loop(history, opened.name, str(directory.path))
     fresh = capture(opening.targets, opening.resolver, Counters())
     check_class(fresh, opening.requires)
     verdict = judge(terms, terms.contract(fresh), manifest)
@@ -198,8 +208,8 @@ def _resume(opening: Opening) -> OpenRun:
     past = Past(verdict.contract, opened.digest, amended, manifest.trained_s, optimizers)
     counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
     committer = _committer(opening, journal, record.run_id, past)
-    progress = verdict.progress
-    return OpenRun(journal, committer, counters, restored, resumed=True, progress=progress, notices=notices)
+    progress, fixed = verdict.progress, fixed_parts(fresh.snapshot)
+    return OpenRun(journal, committer, counters, restored, fixed, resumed=True, progress=progress, notices=notices)
 
 
 def _committer(opening: Opening, journal: Journal, run_id: str, past: Past) -> Committer:

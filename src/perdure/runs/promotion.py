@@ -1,6 +1,7 @@
 """Promotion: a policy of a checkpoint takes over a role, at once or not at all; nothing is overwritten."""
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +22,14 @@ from perdure.format.manifest import encode_contract
 from perdure.format.policy import FILE_NAME as POLICY_FILE
 from perdure.format.role import FILE_NAME, Promotion, encode_role
 from perdure.runs.directory import RunDirectory, write_durably
+from perdure.runs.normaliser import NAME as NORMALISER
 from perdure.runs.policy_record import export_checkpoint
 from perdure.runs.retention import Ranking
 from perdure.runs.roles import DAMAGED, check_role_name, read_role
 from perdure.store.filesystem import FileSystem
 from perdure.store.local import LocalStore
+
+_log = logging.getLogger("perdure")
 
 LONGEST_WAIT_S = 60.0
 """For another promotion to the same role; one takes as long as its policy takes to be written."""
@@ -104,14 +108,16 @@ def _policy_of(candidate: Candidate, store: LocalStore) -> OpenedPolicy:
         name = base if number == 1 else f"{base}.{number}"
         if name not in taken:
             to = store, name
-            export_checkpoint(candidate.store, candidate.name, candidate.components, to, launch=candidate.launch)
+            told = export_checkpoint(candidate.store, candidate.name, candidate.components, to, launch=candidate.launch)
+            if told[1] is not None:
+                _log.warning("%s: %s", name, told[1])
             return open_policy(store, name)
         try:
             opened = open_policy(store, name)
         except DamagedError:  # it stays for whoever wants to look; it is not taken again
             continue
         is_same = opened.manifest.checkpoint_digest == digest
-        if is_same and opened.manifest.components.keys() == set(candidate.components):
+        if is_same and opened.manifest.components.keys() - {NORMALISER} == set(candidate.components):
             return opened
     raise AssertionError("there is always a next number")
 

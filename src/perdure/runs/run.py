@@ -1,11 +1,10 @@
 """`Run`: what a training script talks to."""
 
 import logging
-import math
 import os
-import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -14,7 +13,7 @@ from perdure.adapters.adapter import Adapter
 from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.adapters.process_rng import ProcessRng
 from perdure.adapters.resolve import Resolver
-from perdure.checkpoint.capture import Counters, capture, check_names
+from perdure.checkpoint.capture import Counters, check_names
 from perdure.contract.config import contract_of
 from perdure.contract.horizon import Schedules
 from perdure.contract.overrides import Accept
@@ -30,22 +29,27 @@ from perdure.runs.arguments import (
     next_counters,
     other_run_asked_for,
     overrides_of,
+    retry_asked_for,
+    stop_after_of,
 )
 from perdure.runs.begin import decide
+from perdure.runs.boundaries import Boundaries
 from perdure.runs.boundary_reset import BoundaryReset, Resets
 from perdure.runs.cadence import Every
 from perdure.runs.committer import AfterCommit, Terms, scores_of
 from perdure.runs.contract_terms import ContractTerms, Numerics
+from perdure.runs.crash_loop import facts_of_end
 from perdure.runs.directory import open_directory, step_name
+from perdure.runs.durations import process_age_s
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.opening import Opening, OpenRun, check_beginning, open_run
 from perdure.runs.policies import Policies, PolicyTerms, Source
 from perdure.runs.requirement import required_class
 from perdure.runs.retention import Keep, KeepAny
 from perdure.runs.standing import Standing
+from perdure.runs.stopping import Stopper
 from perdure.runs.variables import checked_names
 from perdure.store.filesystem import FileSystem
-from perdure.tree.snapshot import Snapshot
 
 RESERVED_NAMES = frozenset({"env_steps", "updates", "metrics", PROCESS_RNG})
 
@@ -96,6 +100,7 @@ class Run(Standing):
         policy_every: Every | None = None,
         keep_policies: Keep | KeepAny | None = None,
         variables: Sequence[str] = (),
+        stop_after: str | float | None = None,
     ) -> None:
         """Prepares a run; the disk is not touched before `restore`.
 
@@ -132,6 +137,8 @@ class Run(Standing):
             keep_policies: which of those stay; None: all.
             variables: environment variables that `run.json` keeps beside those that are known to change arithmetic
                 (docs/provenance.md); a resume tells what changed. None whose name speaks of a secret.
+            stop_after: how long this process may run, `"3h55m"` or seconds, before the run is told to stop as by a
+                signal (docs/preemption.md); PERDURE_STOP_AFTER takes its place. None: as long as it takes.
 
         Raises:
             UsageError: an argument cannot be right.
@@ -158,14 +165,14 @@ class Run(Standing):
         self._terms = Terms(keep, background, after_commit)
         self._variables = checked_names(variables)
         self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
+        self._stop_after_s = stop_after_of(stop_after, self._directory)
         self._pid: int | None = None
         self._release: weakref.finalize[..., Any] | None = None
         self._open: OpenRun | None = None
         self._live: dict[str, Any] = {}
         self._values: frozenset[str] = frozenset()
-        self._counters = Counters()
-        self._last_commit: Counters | None = None
-        self._last_commit_at = 0.0
+        self._boundaries: Boundaries | None = None
+        self._stopper: Stopper | None = None
         self._was_restored = False
         self._told: tuple[float, tuple[str, ...]] | None = None
         self.resumed = False
@@ -205,6 +212,18 @@ class Run(Standing):
             _log.warning("%s: this script opens this run; `perdure resume` was asked for %s.", self.directory, asked)
         # Before anything is created at a mistyped path.
         check_beginning(self._directory, decide(self._directory, self._mode), self._contract_terms)
+        left_s = None if self._stop_after_s is None else self._stop_after_s - process_age_s()
+        stopper = self._stopper = Stopper(self, left_s)
+        try:
+            with stopper:
+                return self._restore(components, targets, start, stopper)
+        except BaseException:
+            stopper.close()
+            raise
+
+    def _restore(
+        self, components: Mapping[str, Any], targets: Mapping[str, Any], start: Counters, stopper: Stopper
+    ) -> SimpleNamespace:
         FileSystem().make_directory(self._directory.path)
         lock = acquire(self._directory.lock)
         try:
@@ -220,11 +239,12 @@ class Run(Standing):
                 start,
                 self._strict,
                 lock,
+                retry_asked_for(self._directory),
                 self._requires,
                 self._policies.terms.components,
                 self._variables,
             )
-            self._take_over(open_run(opening), lock)
+            self._take_over(open_run(opening), lock, stopper)
         except BaseException:
             lock.release()
             raise
@@ -234,13 +254,14 @@ class Run(Standing):
             self.notices += self._resets.notices(self.directory)
         return SimpleNamespace(**objects, env_steps=self.env_steps, updates=self.updates)
 
-    def _take_over(self, opened: OpenRun, lock: WriterLock) -> None:
+    def _take_over(self, opened: OpenRun, lock: WriterLock, stopper: Stopper) -> None:
         self._was_restored, self._pid = True, os.getpid()
         # A Run that is dropped without `close` (a notebook's cell that runs again) must not keep its run locked.
-        self._release = weakref.finalize(self, _release, opened, lock)
+        self._release = weakref.finalize(self, _release, opened, lock, stopper)
         self._release.atexit = False  # at the end of the process `finish` may still come; the system frees the lock
-        self._open, self._counters = opened, opened.counters
-        self._last_commit, self._last_commit_at = opened.counters, time.monotonic()
+        self._open = opened
+        self._boundaries = Boundaries(opened, self._resolver, self._every, self._horizon, self._resets)
+        stopper.begin(self._boundaries, opened.journal)
         self.resumed, self.notices = opened.resumed, opened.notices
         restored = opened.restored
         self._values = restored.values
@@ -268,26 +289,29 @@ class Run(Standing):
         Raises:
             ForgottenValueError: a value is missing, or one appears that `restore` was not given.
             UsageError: a counter that does not grow, or a malformed metric.
-            CaptureError: an object cannot be captured.
+            CaptureError: an object cannot be captured, or a function, class or dtype in it has become another.
             LockedError: the writer lock was lost to another process.
             CommitError: an earlier checkpoint could not be committed in the background: nothing of this boundary has
                 been noted, call it again. Or (`background=False`) this one could not: the boundary stands without it.
                 Committed checkpoints are untouched.
         """
-        opened = self._opened("boundary")
-        self._raise_error(opened)
-        before, now = self._counters, next_counters(self._counters, env_steps, updates)
-        values = self._resets.marked(values)
-        if values.keys() != self._values:
-            self._take_live(values)
-        is_due = self._is_due(before, now)
-        if is_due:
-            self._commit(opened, {**self._live, **values}, now, metrics)
-        else:
-            self._note(opened, now, metrics)
-        if self._policies.is_due(before, now, at_horizon=self.is_finished):
-            self._policies.export_due(self._source("boundary", values), scores_of(metrics or {}))
-        return self._resets.reset(now) if is_due else None
+        with self._stopping("boundary") as stopping:
+            boundaries = self._standing("boundary")
+            boundaries.raise_error()
+            before, now = boundaries.counters, next_counters(boundaries.counters, env_steps, updates)
+            values = self._resets.marked(values)
+            if values.keys() != self._values:
+                self._take_live(values)
+            is_due = boundaries.is_due(now) or (stopping.wants_checkpoint and not self._resets.decide)
+            if is_due:
+                boundaries.commit({**self._live, **values}, now, metrics, at_once=stopping.wants_checkpoint)
+                stopping.has_checkpoint()
+            else:
+                boundaries.note(now, metrics)
+                boundaries.hold(self._live, values, metrics)
+            if self._policies.is_due(before, now, at_horizon=self.is_finished):
+                self._policies.export_due(self._source("boundary", values), scores_of(metrics or {}))
+            return self._resets.reset(now) if is_due else None
 
     def export_policy(
         self, path: str | os.PathLike[str] | None = None, *, components: Sequence[str] | None = None, **values: Any
@@ -308,7 +332,8 @@ class Run(Standing):
             CaptureError: one cannot be captured.
             CommitError: something stands at `path`, or the disk failed.
         """
-        return self._policies.export(self._source("export_policy", values), path, components)
+        with self._stopping("export_policy"):
+            return self._policies.export(self._source("export_policy", values), path, components)
 
     def _source(self, verb: str, values: Mapping[str, Any]) -> Source:
         opened, objects = self._opened(verb), {**self._live, **values}
@@ -316,46 +341,10 @@ class Run(Standing):
         journal = opened.journal
         return Source(self._directory, opened.committer, journal, self._resolver, objects, names, self._counters)
 
-    def _note(self, opened: OpenRun, now: Counters, metrics: Mapping[str, Any] | None) -> None:
-        """Takes the boundary: its row and its counters."""
-        if metrics is not None:
-            opened.journal.metrics.append(now, metrics)
-        self._counters = now
-
     def _take_live(self, values: dict[str, Any]) -> None:
         """Live objects may be handed in again, and replace the remembered ones."""
         check_values(values.keys(), self._values, self._live.keys())
         self._live.update({name: value for name, value in values.items() if name in self._live})
-
-    def _is_due(self, before: Counters, now: Counters) -> bool:
-        at_horizon = self._horizon is not None and now.env_steps >= self._horizon
-        return at_horizon or self._every.is_due(before, now, time.monotonic() - self._last_commit_at)
-
-    def _commit(
-        self, opened: OpenRun, objects: dict[str, Any], now: Counters, metrics: Mapping[str, Any] | None
-    ) -> None:
-        def take() -> Snapshot:
-            snapshot = capture(objects, self._resolver, now).snapshot
-            opened.committer.refuse_lost(snapshot)
-            self._note(opened, now, metrics)  # not before the state is in hand
-            return snapshot
-
-        self._resets.on_cadence = self._every.is_due(self._counters, now, 0.0)
-        before = self._last_commit, self._last_commit_at
-        self._last_commit, self._last_commit_at = now, time.monotonic()
-        try:
-            opened.committer.commit(take, metrics)
-        except BaseException:
-            self._last_commit, self._last_commit_at = before
-            raise
-
-    def _raise_error(self, opened: OpenRun, *, wait: bool = False) -> None:
-        """Raises what a commit in the background failed with; the next boundary of the cadence tries anew."""
-        try:
-            opened.committer.wait() if wait else opened.committer.raise_error()
-        except BaseException:
-            self._last_commit, self._last_commit_at = None, -math.inf
-            raise
 
     def finish(self, *, env_steps: int | None = None, updates: int | None = None, **values: Any) -> None:
         """Ends the run: saves the last state if that has not been done, notes the end, frees the lock.
@@ -368,18 +357,21 @@ class Run(Standing):
         Raises:
             ForgottenValueError: the last state is not saved and the values were not handed in.
         """
-        opened = self._opened("finish")
-        now = self._counters
-        if env_steps is not None and count("finish", "env_steps", env_steps) != now.env_steps:
-            now = next_counters(now, env_steps, updates)
-        values = self._resets.marked(values)
-        if values:
-            self._take_live(values)
-        if self._last_commit != now:
-            self._take_final(values)
-            self._commit(opened, {**self._live, **values}, now, None)
-        self._raise_error(opened, wait=True)
-        self._end("finished", checkpoint=step_name(self.env_steps))
+        if self._stopper is not None and self._stopper.preempted is not None:
+            return  # in a `finally`: the run has ended
+        with self._stopping("finish"):
+            boundaries = self._standing("finish")
+            now = boundaries.counters
+            if env_steps is not None and count("finish", "env_steps", env_steps) != now.env_steps:
+                now = next_counters(now, env_steps, updates)
+            values = self._resets.marked(values)
+            if values:
+                self._take_live(values)
+            if not boundaries.is_saved or now != boundaries.counters:
+                self._take_final(values)
+                boundaries.commit({**self._live, **values}, now, None)
+            boundaries.raise_error(wait=True)
+            self._end("finished", checkpoint=step_name(self.env_steps))
 
     def _take_final(self, values: dict[str, Any]) -> None:
         if not values and self._values:
@@ -428,18 +420,57 @@ class Run(Standing):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Closes the run; `finish` before it ends the run."""
-        if self._pid in (None, os.getpid()):
-            self._end("stopped", why="closed" if error is None else f"{type(error).__name__}: {error}"[:1000])
+        if self._pid not in (None, os.getpid()):
+            return
+        if error is None:
+            self._end("stopped", why="closed")
+        else:
+            self.end(error)
+
+    def end(self, error: BaseException) -> None:
+        """Ends the run because of an exception: what is held in memory becomes durable first. Raises nothing.
+
+        `with` does this, and so does an exception that nobody catches. A second call does nothing.
+        """
+        if self._open is None or self._boundaries is None:
+            return
+        try:
+            self._boundaries.commit_held()
+        except Exception as problem:  # noqa: BLE001 - the exception at hand is what its user must see
+            _log.error("%s: the last boundary could not be saved: %s", self.directory, problem)
+        with suppress(CommitError):
+            self._end("stopped", **facts_of_end(error))
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a signal or `stop_after` has told the run to stop: a long evaluation had better end early.
+
+        The next boundary then saves and leaves by `Preempted`.
+        """
+        return self._stopper is not None and self._stopper.should_stop
+
+    def _stopping(self, verb: str) -> Stopper:
+        self._opened(verb)
+        assert self._stopper is not None  # noqa: S101 - made before the run is opened
+        return self._stopper
+
+    def _standing(self, verb: str) -> Boundaries:
+        self._opened(verb)
+        assert self._boundaries is not None  # noqa: S101 - set when the run is opened
+        return self._boundaries
 
     def _opened(self, verb: str) -> OpenRun:
         if self._pid not in (None, os.getpid()):
             raise UsageError(f"{verb}: a forked child may not write; only the process that opened the run may.")
+        if self._open is None and self._stopper is not None and self._stopper.preempted is not None:
+            raise self._stopper.preempted  # again: somebody caught it
         if self._open is None:
             raise UsageError(f"{verb}: the run is not open; call restore first, and nothing after finish or close.")
         return self._open
 
 
-def _release(opened: OpenRun, lock: WriterLock) -> None:
+def _release(opened: OpenRun, lock: WriterLock, stopper: Stopper) -> None:
+    stopper.close()
     opened.committer.close()
     opened.journal.close()
     lock.release()

@@ -12,7 +12,7 @@ from perdure.runs.tails import TAIL_BYTES, last_documents
 State = Literal["running", "finished", "stopped", "crashed"]
 STATES: tuple[State, ...] = ("running", "finished", "stopped", "crashed")
 
-_DECISIVE = frozenset({"started", "resumed", "stopped", "finished"})
+_DECISIVE = frozenset({"started", "resumed", "signalled", "stopped", "finished"})
 _EXCEPTION = re.compile(r"([A-Za-z_]\w*): ")
 _ON_PURPOSE = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "Preempted"})
 """Exceptions that end a run because somebody wanted it to end."""
@@ -62,5 +62,7 @@ def _judged(event: Mapping[str, Any]) -> State:
         case "stopped":
             exception = _EXCEPTION.match(str(event.get("why")))
             return "crashed" if exception and exception[1] not in _ON_PURPOSE else "stopped"
+        case "signalled":  # and killed before it had left
+            return "stopped"
         case _:
             return "stopped" if event.get("forked_from") else "crashed"

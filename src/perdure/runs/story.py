@@ -68,6 +68,8 @@ def _sentences(event: Event) -> Iterator[str]:
         case "stopped":
             why = event["why"].removesuffix(": ")  # an exception without a message
             yield f"stopped after {hours(event['trained_s'])} of training" + ("" if why == "closed" else f": {why}")
+        case "signalled":
+            yield f"told to stop by {event['signal']}: {event['checkpoint']} was durable {event['after_s']:.2f} s later"
         case "finished":
             yield f"finished at step {steps_of(event['checkpoint']):,} after {hours(event['trained_s'])} of training"
         case str(name) if name.endswith("_failed"):
