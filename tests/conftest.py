@@ -82,6 +82,13 @@ def untouched_torch() -> Iterator[None]:
         torch.set_rng_state(torch.Generator().get_state())
 
 
+@pytest.fixture(autouse=True)
+def unknown_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of this process know no commit: what they write must not depend on what is committed here just now."""
+    for module in ("opening", "surroundings"):
+        monkeypatch.setattr(f"perdure.runs.{module}.code_at_launch", lambda _: None)
+
+
 @pytest.fixture
 def global_generators() -> Iterator[None]:
     """Leaves the process's generators, Python's and NumPy's, as they were."""

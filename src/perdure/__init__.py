@@ -29,10 +29,12 @@ from perdure.errors import (
 )
 from perdure.runs.boundary_reset import BoundaryReset
 from perdure.runs.cadence import Every
+from perdure.runs.choosing import checkpoint_path
 from perdure.runs.normaliser import Normaliser
 from perdure.runs.pins import pin, unpin
 from perdure.runs.policy_loading import Policy, load_policy
 from perdure.runs.retention import Keep
+from perdure.runs.roles import policy_path
 from perdure.runs.run import Run
 
 __all__ = [
@@ -67,10 +69,12 @@ __all__ = [
     "UsageError",
     "WorkerDiedError",
     "check_contract",
+    "checkpoint_path",
     "contract_of",
     "load",
     "load_policy",
     "pin",
+    "policy_path",
     "read",
     "save",
     "unpin",

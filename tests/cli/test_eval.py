@@ -110,6 +110,20 @@ def maze_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return run.export_policy(tmp_path / "policy")
 
 
+def test_a_role_and_a_run_s_checkpoint_are_played_as_the_policy_is(perdure_cli, torch_policy: Path, tmp_path: Path):
+    run, words = torch_policy.parent / "run", ("--episodes", 2, "--json")
+    assert perdure_cli("promote", run, "--as", "production", "--to", tmp_path / "roles").code == 0
+    played = [
+        json.loads(perdure_cli("eval", place, *words).out)
+        for place in (torch_policy, tmp_path / "roles" / "production", f"{run}@latest", f"{run}@0")
+    ]
+    paths = [document.pop("policy") for document in played]
+
+    assert played[0] == played[1] == played[2] != played[3]
+    assert paths[1] == str(perdure.policy_path(tmp_path / "roles", "production"))
+    assert paths[2] == str(run / "checkpoints" / "step_0000000048")
+
+
 def test_the_same_seed_gives_the_same_numbers_and_another_one_others(perdure_cli, torch_policy: Path):
     first, again, other = (
         json.loads(perdure_cli("eval", torch_policy, "--episodes", 4, "--seed", seed, "--json").out)

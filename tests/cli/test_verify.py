@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import perdure
+from perdure.runs.code import Code
 from perdure.runs.record import read_record, write_record
 
 
@@ -203,3 +204,25 @@ def test_a_mistyped_directory(perdure_cli, run_path: Path):
 
     assert (result.code, result.out) == (4, "")
     assert "rnu: no such directory" in result.err
+
+
+def test_the_patch_beside_the_record_is_compared(perdure_cli, toy: ModuleType, tmp_path: Path, monkeypatch, flip):
+    """And `show` says that there is one."""
+    patch = "-lr = 0.1\n+lr = 0.2\n"
+    code = Code("c" * 40, "main", None, dirty=True, untracked=(), left_out=(), patch=patch, patch_bytes=len(patch))
+    monkeypatch.setattr("perdure.runs.opening.code_at_launch", lambda _: code)
+    toy.train(tmp_path / "run", updates=2)
+
+    assert perdure_cli("verify", tmp_path / "run").code == 0
+    assert (
+        "code         commit cccccccccccc on main, with changes (code.patch)\n"
+        in perdure_cli("show", tmp_path / "run").out
+    )
+    flip(tmp_path / "run" / "code.patch")
+    damaged = perdure_cli("verify", tmp_path / "run")
+    (tmp_path / "run" / "code.patch").unlink()
+    missing = perdure_cli("verify", tmp_path / "run")
+
+    assert (damaged.code, missing.code) == (1, 1)
+    assert "damaged  code.patch: not what was written when the run began\n" in damaged.out
+    assert "damaged  code.patch: is missing\n" in missing.out

@@ -183,6 +183,10 @@ def test_every_field_of_a_resume_is_in_the_lineage(tmp_path: Path):
         "old_total": None,
         "launch": OTHER_SCRIPT,
         "notices": run.notices,
+        "ranks": [],
+        "policy": [],
+        "code": None,
+        "variables": {},
     }
     # Nothing was committed in between: the second went on with what the first had accepted, and gave no reason itself.
     assert (second["accepted"], second["reason"]) == ([{"text": "algorithm.lr=0.1:0.2"}], None)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import UsageError
-from perdure.runs.retention import Candidate, Keep, KeepAny
+from perdure.runs.retention import Candidate, Keep, KeepAny, Ranking
 
 
 def candidates(*steps: int, **scores: list[float | None]) -> list[Candidate]:
@@ -138,6 +138,13 @@ def test_policies_are_joined() -> None:
     assert kept(best | (least | Keep(last=2)), scored) == [1, 2, 4, 5]
     assert joined.policies == (best, least, Keep(last=2))
     assert joined.reasons(scored)["step_0000000001"] == "one of the best 1 by r"
+
+
+def test_what_policies_call_best_is_told_once() -> None:
+    best, least = Keep(best=1, metric="r"), Keep(best=2, metric="loss", mode="min")
+
+    assert Keep(last=2).rankings == ()
+    assert (best | least | Keep(best=3, metric="r")).rankings == (Ranking("r", "max"), Ranking("loss", "min"))
 
 
 def test_a_joined_policy_shares_no_file_as_often_as_its_strictest_part_says() -> None:

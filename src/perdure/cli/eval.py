@@ -6,15 +6,20 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from perdure.cli.exit_codes import ExitCode
+from perdure.cli.export import components_of, launch_in
 from perdure.cli.output import count, print_json
+from perdure.cli.targets import CheckpointTarget, find_target
 from perdure.cli.training import require_torch, require_trainer
 from perdure.errors import PolicyMismatchError, UsageError
+from perdure.runs.policies import store_of
 from perdure.runs.policy_loading import Policy
+from perdure.runs.policy_record import export_checkpoint
 
 NOTE = """\
 Policies of `perdure train` rebuild their networks. For a network of your own, --entry names a function: it is handed
@@ -29,7 +34,9 @@ MAX_LENGTH = 27_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
-    parser.add_argument("policy", metavar="POLICY", help="the policy's directory")
+    parser.add_argument(
+        "policy", metavar="POLICY", help="the policy's directory, a role's, or RUN@best, @latest, @STEP"
+    )
     parser.add_argument("--env", metavar="ID", help="the environment (default: the one that it was trained in)")
     parser.add_argument("--episodes", metavar="N", type=int, default=EPISODES, help=f"how many ({EPISODES})")
     parser.add_argument("--seed", metavar="S", type=int, default=0, help="all randomness comes from it (0)")
@@ -54,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--{option} {number}: a whole number from {least}.")
     if not 0 <= arguments.seed < 2**31:
         raise UsageError(f"--seed {arguments.seed}: a whole number from 0, below 2**31.")
-    policy = Policy(arguments.policy)
+    policy = _policy(arguments.policy)
     env_id = arguments.env or _recorded(policy)
     played = _how(policy, arguments)(policy, env_id, arguments)
     document = {
@@ -69,6 +76,23 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(document)
     return ExitCode.DONE
+
+
+def _policy(text: str) -> Policy:
+    """The policy at a path, the one that has a role there, or one made of a run's checkpoint (`RUN@best`) for now."""
+    if "@" not in text or Path(text).expanduser().exists():
+        return Policy(text)
+    checkpoint = find_target(text)
+    if not isinstance(checkpoint, CheckpointTarget):
+        return Policy(text)
+    launch = launch_in(checkpoint.run)
+    components = components_of(None, checkpoint.run, launch, checkpoint.manifest())
+    with TemporaryDirectory(prefix="perdure-") as folder:
+        to = store_of(Path(folder) / checkpoint.name)
+        export_checkpoint(checkpoint.store, checkpoint.name, components, to, launch=launch)
+        policy = Policy(Path(folder) / checkpoint.name)  # read into memory, every byte
+    policy.path = checkpoint.path
+    return policy
 
 
 def _recorded(policy: Policy) -> str:

@@ -9,6 +9,7 @@ from perdure.cli.metric_streams import read_stream
 from perdure.cli.targets import CheckpointTarget, PolicyTarget, RunTarget
 from perdure.contract.comparison import compare
 from perdure.errors import DamagedError, NoRunError
+from perdure.format.digests import digest_of
 from perdure.format.manifest import FILE_NAME, Manifest
 from perdure.runs.directory import RunDirectory, steps_of
 from perdure.runs.lineage import read_lineage
@@ -92,7 +93,8 @@ def examine_run(target: RunTarget) -> Report:
     intact = [checkpoint.manifest for checkpoint in checkpoints if checkpoint.manifest is not None]
     problems, notes = [], [note for checkpoint in checkpoints for note in checkpoint.notes]
     try:
-        problems += _contract_problems(read_record(run.record), checkpoints)
+        record = read_record(run.record)
+        problems += [*_contract_problems(record, checkpoints), *_patch_problems(run, record)]
     except (DamagedError, NoRunError) as error:
         problems.append(str(error))
     _examine_lineage(run, problems, notes, expected=bool(checkpoints))
@@ -102,6 +104,15 @@ def examine_run(target: RunTarget) -> Report:
     examined = (examine_policy(policy) for policy in target.policies())
     problems += [f"{run.policies.name}/{policy.problem}" for policy in examined if policy.problem is not None]
     return Report(run.path, checkpoints, tuple(problems), tuple(notes))
+
+
+def _patch_problems(run: RunDirectory, record: RunRecord) -> Iterator[str]:
+    """What differs between the patch beside the record and the one that the record counts."""
+    digest = record.code and record.code.get("patch_digest")
+    if digest and not run.patch.is_file():
+        yield f"{run.patch.name}: is missing"
+    elif digest and digest_of(run.patch.read_bytes()) != digest:
+        yield f"{run.patch.name}: not what was written when the run began"
 
 
 def _contract_problems(record: RunRecord, checkpoints: tuple[Examined, ...]) -> Iterator[str]:

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perdure.checkpoint.opening import open_checkpoint
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.targets import CheckpointTarget, RunTarget, find_target
+from perdure.cli.targets import RunTarget
 from perdure.cli.trainers import trainer_named
-from perdure.errors import NoCheckpointError, UsageError
+from perdure.cli.which import add_which, checkpoint_of
+from perdure.errors import UsageError
 from perdure.format.manifest import Manifest
-from perdure.runs.directory import RunDirectory, step_name, steps_of
-from perdure.runs.loading import newest_intact
+from perdure.runs.directory import RunDirectory
 from perdure.runs.normaliser import NAME as NORMALISER
 from perdure.runs.policies import store_of
 from perdure.runs.policy_record import export_checkpoint
@@ -23,16 +22,16 @@ from perdure.runs.resumption import latest_launch, read_history
 
 NOTE = """\
 A policy is weights (and normalisers) for inference: it cannot be resumed. Which components it is made of is said by
---components; a run of `perdure train` knows it, and a run that has exported policies is taken at its newest one.
+--components; a run of `perdure train` knows it, as do scripts with Run(policy=…) and runs that have exported policies.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
-    parser.add_argument("run", metavar="RUN", help="a run's directory, which may be training, or a checkpoint's")
+    add_which(parser)
     parser.add_argument("--to", metavar="PATH", required=True, help="the policy's directory; it must not exist")
-    parser.add_argument("--step", metavar="STEP", type=int, help="the checkpoint's env-steps (the newest intact one)")
+    parser.add_argument("--step", metavar="STEP", type=int, help="the same as STEP behind the run")
     parser.add_argument("--components", metavar="A,B", help="the components that are the policy")
 
 
@@ -44,15 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
         DamagedError: the checkpoint is damaged.
         UsageError: nobody says which components, there are no such, or something stands at PATH.
     """
-    target = find_target(arguments.run)
-    if isinstance(target, CheckpointTarget) and arguments.step is not None:
-        raise UsageError("export --step: is for a run; a checkpoint is itself one step.")
+    if arguments.step is not None and arguments.which is not None:
+        raise UsageError(f"export --step {arguments.step}: {arguments.which} says another checkpoint; say one.")
     if Path(arguments.to).expanduser().exists():
         raise UsageError(f"{arguments.to}: there is something already; give the policy a directory of its own.")
-    checkpoint = target if isinstance(target, CheckpointTarget) else _checkpoint(target, arguments.step)
+    arguments.which = str(arguments.step) if arguments.step is not None else arguments.which
+    checkpoint = checkpoint_of(arguments)
     directory, manifest = checkpoint.run, checkpoint.manifest()
-    launch = _launch(directory)
-    components = _components(arguments.components, directory, launch, manifest)
+    launch = launch_in(directory)
+    components = components_of(arguments.components, directory, launch, manifest)
     exported, problem = export_checkpoint(
         checkpoint.store, checkpoint.name, components, store_of(arguments.to), launch=launch
     )
@@ -65,38 +64,38 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _checkpoint(target: RunTarget, env_steps: int | None) -> CheckpointTarget:
-    directory = target.directory
-    if env_steps is None:
-        target.newest()
-        found = newest_intact(directory.store(), str(directory.path), read_record(directory.record).run_id)
-        return CheckpointTarget(directory.checkpoints / found.opened.name)
-    checkpoints = target.checkpoints()
-    if step_name(env_steps) not in [checkpoint.name for checkpoint in checkpoints]:
-        steps = ", ".join(str(steps_of(checkpoint.name)) for checkpoint in checkpoints) or "none"
-        raise NoCheckpointError(f"{directory.path}: no checkpoint at {env_steps} env-steps; there are: {steps}.")
-    chosen = CheckpointTarget(directory.checkpoints / step_name(env_steps))
-    open_checkpoint(chosen.store, chosen.name)
-    return chosen
-
-
-def _launch(directory: RunDirectory | None) -> Mapping[str, Any]:
+def launch_in(directory: RunDirectory | None) -> Mapping[str, Any]:
+    """How the run was launched last; empty if there is none."""
     if directory is None:
         return {}
     return latest_launch(read_record(directory.record), read_history(directory)[0])
 
 
-def _components(
+def components_of(
     told: str | None, directory: RunDirectory | None, launch: Mapping[str, Any], manifest: Manifest
 ) -> list[str]:
-    """What is said, or what the trainer knows, or what the run's newest policy holds."""
+    """What is said (`A,B`), or what the trainer knows, the script said or the run's newest policy holds.
+
+    Raises:
+        UsageError: nobody says it.
+    """
     if told is not None:
         return [name.strip() for name in told.split(",") if name.strip()]
     trainer = trainer_named(launch.get("name")) if launch.get("kind") == "trainer" else None
     if trainer is not None:
         return list(trainer.policy)
-    policies = RunTarget(directory).policies() if directory is not None else []
-    if policies:
-        return sorted(policies[0].manifest().components.keys() - {NORMALISER})
+    known = _known_in(directory) if directory is not None else []
+    if known:
+        return known
     listed = ", ".join(f"{name} ({entry.adapter})" for name, entry in sorted(manifest.components.items()))
-    raise UsageError(f"export: say which components are the policy, --components A,B; the checkpoint has {listed}.")
+    raise UsageError(f"say which components are the policy, --components A,B; the checkpoint has {listed}.")
+
+
+def _known_in(directory: RunDirectory) -> list[str]:
+    """What `Run(policy=…)` names, as the lineage tells, or what the newest policy is made of."""
+    openings = [event for event in read_history(directory)[0] if event["event"] in ("started", "resumed")]
+    told = [event.get("policy") for event in openings]
+    if told and told[-1]:
+        return told[-1]
+    policies = RunTarget(directory).policies()
+    return sorted(policies[0].manifest().components.keys() - {NORMALISER}) if policies else []

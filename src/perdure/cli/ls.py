@@ -1,63 +1,71 @@
-"""`perdure ls [DIR]`: the runs and policies below a folder."""
+"""`perdure ls [DIR]`: the runs and policies below a folder, sorted, filtered, and watched."""
 
 import argparse
-import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
-from perdure.checkpoint.policy import is_policy
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.output import age, duration, print_json, print_table, size
-from perdure.cli.targets import (
-    POLICY_CLASS,
-    PolicyTarget,
-    RunTarget,
-    class_of,
-    environment_of,
-    horizon_of,
-    size_of,
-)
-from perdure.errors import DamagedError, NoRunError
-from perdure.format.policy import FILE_NAME as POLICY_FILE
-from perdure.runs.directory import RunDirectory
-from perdure.runs.loading import manifest_of_run
-from perdure.runs.record import RunRecord, read_record
+from perdure.cli.listing import Row, rows_below
+from perdure.cli.output import duration, print_json, size, table
+from perdure.cli.targets import POLICY_CLASS, class_of
+from perdure.errors import NoRunError, UsageError
+from perdure.runs.state import STATES
 
-HEAD = ("RUN", "ENV", "STEPS", "OF", "LAST CHECKPOINT", "CLASS", "SIZE", "AGE")
+HEAD = ("RUN", "AGENT", "ENV", "STEPS", "OF", "RETURN", "STATE", "CLASS", "SIZE", "AGE")
 
+NOTE = """\
+state: running (a process holds the writer lock), finished, stopped (on purpose), crashed (in an exception, or without a
+word); of a promoted policy: current or superseded. return: the last value of --metric, or else of the metric whose name
+has the word `return`, or `reward`; evaluations first, then the shortest name. Patterns may hold * and ?.
+examples: perdure ls runs --state crashed --sort=-age;  perdure ls runs --env 'CartPole-*' --watch 5
+"""
 
-@dataclass(frozen=True)
-class Row:
-    """A run at a glance. Manifests are proven, tensor files are not read: `verify` does that."""
+COLUMNS: dict[str, Callable[[Row], Any]] = {
+    "run": lambda row: row.run,
+    "agent": lambda row: row.agent,
+    "env": lambda row: row.env,
+    "steps": lambda row: row.env_steps,
+    "of": lambda row: row.total_steps,
+    "return": lambda row: row.last_return,
+    "state": lambda row: row.state,
+    "class": lambda row: "policy" if row.kind == "policy" else row.continuation_class,
+    "size": lambda row: row.size_bytes,
+    "age": lambda row: row.age_s,
+}
+"""What `--sort` takes, and the filters look at."""
 
-    run: str
-    """Its directory, as seen from the folder."""
-    env: str | None
-    """Its environment's name, if the configuration tells it."""
-    env_steps: int | None
-    """Steps of its last checkpoint whose manifest is sound."""
-    total_steps: int | None
-    """Its horizon."""
-    checkpoint: str | None
-    """That checkpoint's name."""
-    continuation_class: str | None
-    """That checkpoint's class; None if there is none, or of a policy."""
-    size_bytes: int
-    """Of all its files."""
-    age_s: float | None
-    """Seconds since that checkpoint was committed, or the run was created."""
-    amended: bool
-    """Whether somebody accepted a difference from the run's first contract."""
-    problem: str | None
-    """What is wrong with the record, with a newer checkpoint or with the policy."""
-    kind: str = "run"
-    """`run` or `policy`."""
+FILTERS = ("state", "env", "agent", "class")
+WATCH_S = 2.0
+CLEAR = "\x1b[H\x1b[J"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
+    parser.epilog = NOTE
     parser.add_argument("folder", metavar="DIR", nargs="?", default=".", type=Path, help="where to look (here)")
+    parser.add_argument("--sort", metavar="COLUMN", help=f"{', '.join(COLUMNS)}; --sort=-COLUMN: the greatest first")
+    for name in FILTERS:
+        which = f"one of {', '.join(STATES)}, or a pattern" if name == "state" else "a pattern"
+        parser.add_argument(
+            f"--{name}", metavar="PATTERN", action="append", dest=f"{name}s", help=f"only of this {name}: {which}"
+        )
+    parser.add_argument("--metric", metavar="NAME", help="what tells the return")
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        const=WATCH_S,
+        type=float,
+        help=f"look again ({WATCH_S:.0f}) until Ctrl-C",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -66,108 +74,96 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         NoRunError: there is no such folder.
+        UsageError: there is no such column, or the words do not go together.
     """
     folder = arguments.folder.expanduser()
     if not folder.is_dir():
         raise NoRunError(f"{folder}: no such directory. Check the spelling.")
-    rows = list(_rows(folder))
+    _column(arguments.sort)
+    if arguments.watch is not None:
+        return _watch(folder, arguments)
+    rows = _selected(folder, arguments)
     if arguments.json:
         print_json([asdict(row) for row in rows])
-    elif rows:
-        print_table([HEAD, *map(_cells, rows)], right=(2, 3, 6, 7))
-        _print_problems(rows)
     else:
-        print(f"no runs below {folder.absolute()}")
+        print("\n".join(_lines(rows, folder)))
     return ExitCode.DONE
 
 
-def _rows(folder: Path) -> Iterator[Row]:
-    """Every run, each followed by its policies; and policies that stand elsewhere."""
-    for directory in find_runs(folder):
-        if is_policy(directory.path):
-            yield describe_policy(PolicyTarget(directory.path), folder)
-            continue
-        yield describe(directory, folder)
-        yield from (describe_policy(policy, folder) for policy in RunTarget(directory).policies())
+def _watch(folder: Path, arguments: argparse.Namespace) -> int:
+    """Looks again and again; on a terminal the table stands still, elsewhere one follows the other in plain text."""
+    if arguments.json:
+        raise UsageError("ls --watch: is for people; call `ls --json` as often as you need it.")
+    if not (math.isfinite(arguments.watch) and arguments.watch > 0):
+        raise UsageError(f"ls --watch {arguments.watch}: a number of seconds above 0.")
+    try:
+        while True:
+            lines = [f"{datetime.now():%H:%M:%S}  {folder}", *_lines(_selected(folder, arguments), folder)]
+            on_terminal = sys.stdout.isatty()
+            print(
+                (CLEAR if on_terminal else "") + "\n".join(_fitting(lines) if on_terminal else [*lines, ""]), flush=True
+            )
+            time.sleep(arguments.watch)
+    except KeyboardInterrupt:
+        return ExitCode.DONE
 
 
-def find_runs(folder: Path) -> Iterator[RunDirectory]:
-    """Every run and lone policy at or below a folder, by path; no links, and nothing that cannot be read."""
-    for place, folders, files in os.walk(folder):
-        directory = RunDirectory(Path(place).absolute())
-        if directory.record.name in files or POLICY_FILE in files:
-            folders.clear()
-            yield directory
-        else:
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+def _fitting(lines: Sequence[str]) -> list[str]:
+    """The lines that fit the terminal, cut to its width, so that none of them scrolls."""
+    width, height = shutil.get_terminal_size()
+    fitting = [line[:width] for line in lines]
+    if len(fitting) < height:
+        return fitting
+    kept = max(height - 2, 1)
+    return [*fitting[:kept], f"… {len(lines) - kept} more lines"]
 
 
-def describe(directory: RunDirectory, folder: Path) -> Row:
-    """A run's row."""
-    problems: list[str] = []
-    record = _record(directory, problems)
-    name, manifest = None, None
-    for checkpoint in RunTarget(directory).checkpoints():
-        try:
-            manifest = manifest_of_run(checkpoint.store, checkpoint.name, record and record.run_id)
-            name = checkpoint.name
-            break
-        except DamagedError as error:
-            problems.append(str(error))
-    contract = manifest.contract if manifest else record.contract if record else {}
-    created = manifest.created if manifest else record.created if record else None
-    return Row(
-        run=os.path.relpath(directory.path, folder),
-        env=environment_of(contract),
-        env_steps=manifest.env_steps if manifest else None,
-        total_steps=horizon_of(contract),
-        checkpoint=name,
-        continuation_class=manifest.fidelity if manifest else None,
-        size_bytes=size_of(directory.path),
-        age_s=age(created) if created else None,
-        amended=bool(manifest and manifest.amended),
-        problem="; ".join(problems) or None,
+def _selected(folder: Path, arguments: argparse.Namespace) -> list[Row]:
+    wanted = {name: patterns for name in FILTERS if (patterns := getattr(arguments, f"{name}s"))}
+    rows = [row for row in rows_below(folder, arguments.metric) if _matches(row, wanted)]
+    return rows if arguments.sort is None else _sorted(rows, arguments.sort)
+
+
+def _matches(row: Row, wanted: dict[str, list[str]]) -> bool:
+    return all(
+        any(fnmatchcase(str(COLUMNS[name](row) or ""), pattern) for pattern in patterns)
+        for name, patterns in wanted.items()
     )
 
 
-def describe_policy(policy: PolicyTarget, folder: Path) -> Row:
-    """A policy's row."""
-    problem, manifest = None, None
-    try:
-        manifest = policy.manifest()
-    except DamagedError as error:
-        problem = str(error)
-    env = (manifest.environment.get("id") or environment_of(manifest.contract)) if manifest else None
-    return Row(
-        run=os.path.relpath(policy.path, folder),
-        env=env,
-        env_steps=manifest.env_steps if manifest else None,
-        total_steps=None,
-        checkpoint=manifest.checkpoint if manifest else None,
-        continuation_class=None,
-        size_bytes=size_of(policy.path),
-        age_s=age(manifest.created) if manifest else None,
-        amended=bool(manifest and manifest.amended),
-        problem=problem,
-        kind="policy",
-    )
+def _column(text: str | None) -> tuple[str, bool]:
+    """The column's name, and whether the greatest comes first."""
+    name = (text or "run").removeprefix("-")
+    if name not in COLUMNS:
+        raise UsageError(f"ls --sort {text}: no such column; there are {', '.join(COLUMNS)}.")
+    return name, (text or "").startswith("-")
 
 
-def _record(directory: RunDirectory, problems: list[str]) -> RunRecord | None:
-    try:
-        return read_record(directory.record)
-    except (DamagedError, NoRunError) as error:
-        problems.append(str(error))
-        return None
+def _sorted(rows: Iterable[Row], text: str) -> list[Row]:
+    """In the order of a column; rows that have nothing there, or no number, come last either way."""
+    name, descends = _column(text)
+    rows = list(rows)
+    there = [row for row in rows if (value := COLUMNS[name](row)) is not None and value == value]
+    rest = [row for row in rows if (value := COLUMNS[name](row)) is None or value != value]
+    return sorted(there, key=COLUMNS[name], reverse=descends) + rest
+
+
+def _lines(rows: Sequence[Row], folder: Path) -> list[str]:
+    if not rows:
+        return [f"no runs below {folder.absolute()}"]
+    problems = [f"! {row.run}: {row.problem}" for row in rows if row.problem]
+    return [*table([HEAD, *map(_cells, rows)], right=(3, 4, 5, 8, 9)), *problems]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.run,
+        row.agent or "–",
         row.env or "–",
         "–" if row.env_steps is None else f"{row.env_steps:,}",
         "–" if row.total_steps is None else f"{row.total_steps:,}",
-        (row.checkpoint or "none") + (" !" if row.problem else ""),
+        "–" if row.last_return is None else f"{row.last_return:.4g}",
+        (row.state or "–") + (" !" if row.problem else ""),
         _class(row) + (", amended" if row.amended else ""),
         size(row.size_bytes),
         "–" if row.age_s is None else duration(row.age_s),
@@ -178,9 +174,3 @@ def _class(row: Row) -> str:
     if row.kind == "policy":
         return POLICY_CLASS
     return class_of(row.continuation_class) if row.continuation_class else "–"
-
-
-def _print_problems(rows: list[Row]) -> None:
-    for row in rows:
-        if row.problem:
-            print(f"! {row.run}: {row.problem}")

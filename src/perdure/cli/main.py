@@ -21,6 +21,7 @@ VERBS = {
     "show": "say what is in a run or a checkpoint",
     "verify": "read every byte of a run or a checkpoint and name what is damaged",
     "export": "make a policy of a run: weights for inference, which cannot be resumed",
+    "promote": "give a policy of a run a role, such as production, under which a deployment finds it",
     "eval": "play episodes with a policy",
     "convert": "turn a checkpoint of nnx-ppo into one of perdure's",
     "diff": "compare two runs or checkpoints bit by bit",

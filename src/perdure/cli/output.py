@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,13 @@ def _plain(node: Any) -> Any:
 
 
 def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "") -> None:
-    """Rows in aligned columns, two spaces apart.
+    """Prints `table`."""
+    for line in table(rows, right=right, indent=indent):
+        print(line)
+
+
+def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "") -> Iterator[str]:
+    """Rows in aligned columns, two spaces apart: the lines.
 
     Args:
         rows: all of the same length; the first may be a head.
@@ -41,7 +47,7 @@ def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), ind
             cell.rjust(width) if at in right else cell.ljust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        print(f"{indent}{'  '.join(cells)}".rstrip())
+        yield f"{indent}{'  '.join(cells)}".rstrip()
 
 
 def age(created: str) -> float:

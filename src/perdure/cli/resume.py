@@ -141,6 +141,9 @@ def _resume_script(directory: RunDirectory, launch: Mapping[str, Any], arguments
         case {"kind": "script", "argv": [str(), *_] as argv, "cwd": str(cwd)}:
             _check_ownership(directory)
             _execute(directory, argv, Path(cwd), told)
+    if "withheld" in launch:
+        problem = f"its command held a secret, which was not written down: {launch['withheld']}"
+        raise UsageError(f"{directory.path}: {problem}. {_ask_for_command(directory)}")
     raise UsageError(f"{directory.path}: its record does not tell how it was launched. {_ask_for_command(directory)}")
 
 

@@ -1,15 +1,16 @@
 """`perdure show PATH`: what is in a run, a checkpoint or a policy, from its record and manifests alone."""
 
 import argparse
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from perdure.cli import show_policy
+from perdure.cli.curve import curve_of
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.inventory import inventory
 from perdure.cli.metric_streams import count_rows
+from perdure.cli.origin import code_text, launch_text
 from perdure.cli.output import age, count, duration, print_json, print_table, size, value
 from perdure.cli.targets import (
     POLICY_CLASS,
@@ -36,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
     parser.add_argument("target", metavar="PATH", help="a run's directory, a checkpoint's or a policy's")
+    parser.add_argument(
+        "--metric", metavar="NAME", help="of a run: what is drawn (default: the return, as in perdure ls)"
+    )
     parser.add_argument("--leaves", action="store_true", help="of a checkpoint: every leaf")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -59,8 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         document, print_text = run_document(target), _print_run
     if arguments.json:
         print_json(document)
-    else:
-        print_text(document)
+        return ExitCode.DONE
+    lines = curve_of(target.directory, arguments.metric) if isinstance(target, RunTarget) else []
+    print_text(document)
+    if lines:
+        print("", *lines, sep="\n")
     return ExitCode.DONE
 
 
@@ -93,6 +100,8 @@ def run_document(target: RunTarget) -> dict[str, Any]:
         "amended": list(newest.amended) if newest else [],
         "trained_s": newest.trained_s if newest else None,
         "versions": dict(record.versions),
+        "code": record.code,
+        "variables": record.variables,
     }
 
 
@@ -129,7 +138,8 @@ def _print_run(document: Mapping[str, Any]) -> None:
         ("run", str(document["run"])),
         ("id", document["run_id"]),
         ("created", f"{document['created']} ({duration(age(document['created']))} ago)"),
-        ("launched", _launch(document["launch"])),
+        ("launched", launch_text(document["launch"])),
+        ("code", code_text(document["code"])),
         ("environment", document["env"] or "not stated"),
         ("steps", _progress(steps, total)),
         ("trained", "–" if document["trained_s"] is None else hours(document["trained_s"])),
@@ -185,15 +195,6 @@ def _print_mapping(title: str, mapping: Mapping[str, Any]) -> None:
     if mapping:
         print(f"\n{title}")
         print_table([(name, value(part)) for name, part in mapping.items()], indent="  ")
-
-
-def _launch(launch: Mapping[str, Any]) -> str:
-    match launch:
-        case {"kind": "trainer", "name": str(name)}:
-            return f"perdure train {name}"
-        case {"kind": "script", "argv": list(argv), "cwd": str(cwd)}:
-            return f"{shlex.join(argv)} (in {cwd})"
-    return "in an unknown way"
 
 
 def checkpoint_document(target: CheckpointTarget, *, leaves: bool) -> dict[str, Any]:

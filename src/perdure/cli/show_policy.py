@@ -3,21 +3,27 @@
 import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.inventory import inventory
 from perdure.cli.output import age, count, duration, print_json, print_table, size, value
 from perdure.cli.targets import POLICY_CLASS, PolicyTarget
+from perdure.runs.roles import is_role, read_role
 
 
 def run(policy: PolicyTarget, arguments: argparse.Namespace) -> int:
     """Prints what is there.
 
     Raises:
-        DamagedError: its manifest is not what was written.
+        DamagedError: its manifest, or the role's file, is not what was written.
     """
     document = policy_document(policy, leaves=arguments.leaves)
+    place = Path(arguments.target).expanduser().resolve()
+    if is_role(place):
+        history = [vars(promotion) for promotion in read_role(place)]
+        document["role"] = {"name": place.name, "path": place, "history": history}
     if arguments.json:
         print_json(document)
     else:
@@ -60,6 +66,8 @@ def _print(document: Mapping[str, Any]) -> None:
         ("left out", missing or "nothing"),
     ]
     print_table([*facts, *(("amended", text) for text in document["amended"])])
+    if "role" in document:
+        _print_role(document["role"])
     components = document["components"]
     print(f"\n{count(len(components), 'component')}")
     rows = [
@@ -75,3 +83,18 @@ def _print(document: Mapping[str, Any]) -> None:
     if lines:
         print(f"\n{count(len(lines), 'leaf')}")
         print_table(lines, indent="  ")
+
+
+def _print_role(role: Mapping[str, Any]) -> None:
+    print(f"\nrole {role['name']}: {count(len(role['history']), 'promotion')}, the newest first")
+    rows = [
+        (
+            promotion["policy"],
+            "–" if promotion["score"] is None else "{metric} {value:.6g}".format(**promotion["score"]),
+            promotion["run"] or "–",
+            duration(age(promotion["at"])),
+            promotion["note"] or "",
+        )
+        for promotion in reversed(role["history"])
+    ]
+    print_table([("POLICY", "SCORE", "RUN", "AGE", "NOTE"), *rows], right=(3,), indent="  ")

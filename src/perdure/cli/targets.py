@@ -1,7 +1,7 @@
 """What a user points at: a run, a checkpoint or a policy."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,13 @@ from perdure.contract.horizon import total_of
 from perdure.errors import DamagedError, NoCheckpointError, NoRunError
 from perdure.format.manifest import FILE_NAME, Manifest
 from perdure.format.policy import PolicyManifest
+from perdure.runs.choosing import checkpoint_path
 from perdure.runs.directory import RunDirectory, newest_first, steps_of
 from perdure.runs.loading import manifest_of_run, open_of_run
 from perdure.runs.policies import policies_of
 from perdure.runs.record import read_record
+from perdure.runs.retention import Order
+from perdure.runs.roles import resolved
 from perdure.store.local import LocalStore
 
 
@@ -138,8 +141,13 @@ def class_of(fidelity: str) -> str:
 
 
 def find_policy(text: str | os.PathLike[str]) -> PolicyTarget | None:
-    """The policy at a path; None if something else or nothing stands there."""
-    path = Path(text).expanduser().resolve()
+    """The policy at a path, or the one that has the role at the path; None if something else or nothing stands there.
+
+    Raises:
+        NoCheckpointError: the role's policy is gone.
+        DamagedError: the role's file is damaged, or another policy stands in the place of the promoted one.
+    """
+    path = resolved(Path(text).expanduser().resolve())
     return PolicyTarget(path) if is_policy(path) else None
 
 
@@ -147,13 +155,17 @@ Contract = Mapping[str, Mapping[str, Any]]
 
 
 def find_target(text: str | os.PathLike[str]) -> Target:
-    """The run or checkpoint at a path.
+    """The run or checkpoint at a path; `RUN@best`, `RUN@latest` and `RUN@STEP` are checkpoints of a run.
 
     Raises:
         NoRunError: nothing is there, or something else.
-        UsageError: a policy is there.
+        NoCheckpointError: the run has no such checkpoint.
+        UsageError: a policy is there, or nobody says what is best.
     """
     path = Path(text).expanduser().resolve()
+    run_text, at, which = os.fspath(text).rpartition("@")
+    if at and not path.exists():
+        return chosen_target(run_text, which)
     run = RunDirectory(path)
     refuse_policy(path, "a run or a checkpoint")
     if not path.is_dir():
@@ -166,6 +178,24 @@ def find_target(text: str | os.PathLike[str]) -> Target:
     raise NoRunError(f"{path}: neither a run (no run.json in it) nor a checkpoint (no {FILE_NAME} in it).{hint}")
 
 
+def chosen_target(run: str, text: str, metric: str | None = None, mode: Order | None = None) -> CheckpointTarget:
+    """The checkpoint of a run that `best`, `best:METRIC`, `best:METRIC:min`, `latest` or `STEP` stands for.
+
+    Raises:
+        NoRunError: there is no run.
+        NoCheckpointError: the run has no such checkpoint.
+        UsageError: the text means none of these, or nobody says what is best.
+    """
+    head, _, ranking = text.partition(":")
+    if head == "best" and ranking and metric is None:
+        name, _, last = ranking.rpartition(":")
+        metric, mode = (name, "min" if last == "min" else "max") if name and last in ("min", "max") else (ranking, mode)
+        text = head
+    which = int(text) if text.isdecimal() else text
+    path = checkpoint_path(Path(run).expanduser().resolve(), which, metric=metric, mode=mode)
+    return CheckpointTarget(path)
+
+
 def run_id(run: RunDirectory) -> str | None:
     """The run's id; None if its record cannot be read."""
     try:
@@ -176,7 +206,22 @@ def run_id(run: RunDirectory) -> str | None:
 
 def environment_of(contract: Contract) -> str | None:
     """The environment's name, where the contract tells it under a usual key."""
-    usual = ("env_id", "env", "environment", "env_name")
+    return _told_under(("env_id", "env", "environment", "env_name"), contract)
+
+
+def agent_of(contract: Contract, launch: Mapping[str, Any]) -> str | None:
+    """What is trained, where the contract tells it under a usual key; else the trainer, or the script's name."""
+    told = _told_under(("agent", "algo", "algorithm", "exp_name"), contract)
+    if told is not None or launch.get("kind") == "trainer":
+        return told if told is not None else str(launch.get("name"))
+    words = [str(word) for word in launch.get("argv") or str(launch.get("withheld", "")).split()]
+    script = next((word for word in words[1:] if word.endswith(".py")), None)
+    if script is None and "-m" in words[:-1]:
+        return words[words.index("-m") + 1]
+    return script and Path(script).stem
+
+
+def _told_under(usual: Sequence[str], contract: Contract) -> str | None:
     values = {key.split(".")[-1]: value for section in contract.values() for key, value in section.items()}
     return next((str(values[key]) for key in usual if values.get(key) is not None), None)
 

@@ -13,6 +13,7 @@ from perdure.contract.declared import EnvironmentVariable, File
 from perdure.contract.facts import facts_of
 from perdure.contract.naming import full_name_of
 from perdure.contract.parts import IncomparableError, kind_of, parts_of
+from perdure.contract.redaction import WITHHELD, names_a_secret_option
 from perdure.contract.sections import OPERATIONAL, RESERVED
 from perdure.contract.text import Plain, plain, text_of
 from perdure.errors import UsageError
@@ -126,11 +127,16 @@ def flatten(config: Any, argument: str = "config") -> Iterator[tuple[str, Plain]
         problem = "a dataclass itself, not an instance of it" if is_class else "one value, without a name"
         raise UsageError(f"{argument}={config!r}: {problem}; give a mapping, a dataclass's instance or an object.")
     try:
-        yield from _flatten(config, "")
+        yield from ((key, _without_secret(key, value)) for key, value in _flatten(config, ""))
     except RecursionError as error:
         raise UsageError(f"{argument} (whole): it contains itself, or is nested too deeply.") from error
     except IncomparableError as error:
         raise UsageError(f"{argument} {error}") from error
+
+
+def _without_secret(key: str, value: Plain) -> Plain:
+    """Contracts are written to disk: a text whose key speaks of a secret is not compared, and not kept."""
+    return WITHHELD if isinstance(value, str) and value and names_a_secret_option(key) else value
 
 
 def _is_one_value(config: Any) -> bool:

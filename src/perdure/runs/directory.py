@@ -25,6 +25,11 @@ class RunDirectory:
         return self.path / "run.json"
 
     @property
+    def patch(self) -> Path:
+        """What was not committed of its code when it began."""
+        return self.path / "code.patch"
+
+    @property
     def lineage(self) -> Path:
         """What happened."""
         return self.path / "lineage.jsonl"

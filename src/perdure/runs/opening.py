@@ -1,7 +1,7 @@
 """Opening a run: a fresh one commits boundary 0, an old one goes on from its newest intact checkpoint."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,15 +13,17 @@ from perdure.contract.horizon import Progress, progress_of, total_of
 from perdure.contract.sections import START
 from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
+from perdure.runs.choosing import rankings_of
+from perdure.runs.code import Code, code_at_launch
 from perdure.runs.committer import Committer, Past, Terms
 from perdure.runs.contract_terms import ContractTerms, judge
 from perdure.runs.crash_loop import refuse_crash_loop
-from perdure.runs.directory import RunDirectory
+from perdure.runs.directory import RunDirectory, write_durably
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock
 from perdure.runs.optimizer_states import optimizers_with_state
-from perdure.runs.record import launch_of, new_record, read_record, write_record
+from perdure.runs.record import START_DIRECTORY, launch_of, new_record, read_record, write_record
 from perdure.runs.requirement import check_class
 from perdure.runs.resumption import (
     Resumption,
@@ -33,7 +35,9 @@ from perdure.runs.resumption import (
     told_acceptances,
 )
 from perdure.runs.sinks import Sinks
+from perdure.runs.surroundings import surroundings_now
 from perdure.runs.unchanged import Fixed, fixed_parts
+from perdure.runs.variables import variables_now
 from perdure.store.local import REMOVED_PREFIX
 from perdure.tree.snapshot import CLASSES
 
@@ -70,6 +74,15 @@ class Opening:
     """The weakest continuation class that will do."""
     sinks: Sinks = field(default_factory=Sinks)
     """Where metric rows go besides."""
+    policy: Sequence[str] = ()
+    """The components that the script calls its policy."""
+    variables: Sequence[str] = ()
+    """Environment variables that the record keeps beside the known ones."""
+
+    def said(self) -> dict[str, Any]:
+        """What the lineage keeps of the script's words, for whoever looks at the run from outside."""
+        ranks = [[ranking.metric, ranking.mode] for ranking in rankings_of(self.terms.keep)]
+        return {"ranks": ranks, "policy": list(self.policy)}
 
 
 @dataclass
@@ -126,13 +139,14 @@ def _begin(opening: Opening) -> OpenRun:
     captured = capture(opening.targets, opening.resolver, opening.start)
     check_class(captured, opening.requires)
     contract = opening.contract_terms.contract(captured)
-    record = new_record(opening.launch, contract, arithmetic())
+    code, variables = _kept_code(opening.directory), variables_now(opening.variables)
+    record = new_record(opening.launch, contract, arithmetic(), code and code.facts(), variables)
     write_record(opening.directory.record, record)
     journal = Journal(opening.directory, opening.sinks)
     try:
         notices = [opening.beginning.notice] if opening.beginning.notice else []
         notices = _told(opening.directory, [*notices, *_leftovers(opening.directory)])
-        journal.lineage.append("started", run_id=record.run_id, notices=notices)
+        journal.lineage.append("started", run_id=record.run_id, notices=notices, **opening.said())
         journal.metrics.cut_back(None)
         total = total_of(contract.get("horizon", {}))
         journal.begin_sinks(record.run_id, opening.start, total, trained_s=0.0, resumed=False)
@@ -146,6 +160,16 @@ def _begin(opening: Opening) -> OpenRun:
     return OpenRun(
         journal, committer, opening.start, restored, fixed, resumed=False, progress=progress, notices=notices
     )
+
+
+def _kept_code(directory: RunDirectory) -> Code | None:
+    """The code that this process was launched with; its patch is written first, for the record counts it."""
+    code = code_at_launch(START_DIRECTORY)
+    if code is not None and code.patch is not None:
+        write_durably(directory.patch, code.patch.encode())
+    else:
+        directory.patch.unlink(missing_ok=True)  # of a process that was killed before its first checkpoint
+    return code
 
 
 def _resume(opening: Opening) -> OpenRun:
@@ -169,16 +193,18 @@ def _resume(opening: Opening) -> OpenRun:
         digests=opened.digests,
         conditions=Conditions(verdict.findings, overrides, manifest.contract.get(START, {}), fresh),
     )
+    surroundings = surroundings_now(record, history, opening.variables)
     journal = Journal(directory, opening.sinks)
     try:
-        notices = [*unreadable, *_tidied(directory, journal, found), *verdict.notices, *told_acceptances(restored)]
+        told = [*verdict.notices, *surroundings.notices, *told_acceptances(restored)]
+        notices = [*unreadable, *_tidied(directory, journal, found), *told]
         notices = _told(directory, notices)
         # Also if a change from this checkpoint was given up again: what was kept for it must not be repeated.
         changes_contract = bool(restored.accepted or verdict.totals) or has_pending_launch(history, opened.digest)
         before = latest_launch(record, history)
         launch = launch_to_keep(launch_of(opening.launch), before, changes_contract=changes_contract)
         resumption = Resumption(found, restored, verdict, overrides.reason, launch, notices)
-        journal.lineage.append("resumed", **resumption.facts())
+        journal.lineage.append("resumed", **resumption.facts(), **surroundings.facts(), **opening.said())
         counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
         total, trained_s = total_of(verdict.contract.get("horizon", {})), manifest.trained_s
         journal.begin_sinks(record.run_id, counters, total, trained_s=trained_s, resumed=True)

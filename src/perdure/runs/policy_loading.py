@@ -21,6 +21,7 @@ from perdure.runs.environments import VERSION, environment_of
 from perdure.runs.normaliser import NAME as NORMALISER
 from perdure.runs.normaliser import Normaliser, normaliser_of
 from perdure.runs.policies import store_of
+from perdure.runs.roles import resolved
 from perdure.tree.diff import summary
 from perdure.tree.leaves import owned
 
@@ -37,7 +38,7 @@ class Policy:
         """Reads it, every byte.
 
         Args:
-            path: its directory.
+            path: its directory, or that of a role that it has (`perdure promote`).
             adapters: the user's own, as for `perdure.Run`.
 
         Raises:
@@ -45,9 +46,9 @@ class Policy:
             UsageError: a run or a checkpoint stands there.
             DamagedError: a file is not what was written.
         """
-        self.path = Path(path)
-        _check_place(path)
-        self._opened, self._resolver = open_policy(*store_of(path)), Resolver(adapters)
+        self.path = resolved(Path(path).expanduser())
+        _check_place(self.path)
+        self._opened, self._resolver = open_policy(*store_of(self.path)), Resolver(adapters)
 
     def __repr__(self) -> str:
         """Where it is, what is in it, and from which step."""
@@ -176,7 +177,7 @@ def load_policy(
     Neither the trainer nor the environment's package is needed, only the modules' own framework.
 
     Args:
-        path: the policy's directory.
+        path: the policy's directory, or a role's.
         env: an environment that the policy is to act in; it is compared with the one that the policy was trained in.
         adapters: the user's own, as for `perdure.Run`.
         **targets: one for every component of the policy but the normaliser. Modules are filled in place and are then

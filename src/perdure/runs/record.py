@@ -1,6 +1,7 @@
 """The run's record, `run.json`: who it is, how it was launched, what it must stay the same in."""
 
 import secrets
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from perdure.contract.redaction import redacted_words
 from perdure.errors import DamagedError, NoRunError, UnsupportedVersionError
 from perdure.format import canonical
 from perdure.format.digests import digest_of
@@ -30,21 +32,29 @@ class RunRecord:
     created: str
     """Wall-clock time, ISO 8601 in UTC."""
     launch: Mapping[str, Any]
-    """`{kind: trainer, name, config}` or `{kind: script, argv, cwd}`."""
+    """`{kind: trainer, name, config}` or `{kind: script, argv, cwd}`; of a command with secrets `withheld`, no argv."""
     contract: Mapping[str, Mapping[str, Any]]
     """What a resume is compared with."""
     versions: Mapping[str, str]
     """Of Python and of the libraries that were loaded."""
     parent: Mapping[str, Any] | None = None
     """The checkpoint that this run was forked from: `{run_id, checkpoint, digest}`; None: it began by itself."""
+    code: Mapping[str, Any] | None = None
+    """The commit and what was not committed (`runs/code.py`); None: nobody can tell."""
+    variables: Mapping[str, str | None] | None = None
+    """Environment variables (`runs/variables.py`); None: a fork, or a run from before they were kept."""
 
 
 def new_record(
-    launch: Mapping[str, Any] | None, contract: Mapping[str, Mapping[str, Any]], versions: Mapping[str, str]
+    launch: Mapping[str, Any] | None,
+    contract: Mapping[str, Mapping[str, Any]],
+    versions: Mapping[str, str],
+    code: Mapping[str, Any] | None = None,
+    variables: Mapping[str, str | None] | None = None,
 ) -> RunRecord:
     """The record of a run that begins now; its id is drawn from the operating system."""
     created = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return RunRecord(new_run_id(), created, launch_of(launch), contract, versions)
+    return RunRecord(new_run_id(), created, launch_of(launch), contract, versions, None, code, variables)
 
 
 def new_run_id() -> str:
@@ -53,8 +63,15 @@ def new_run_id() -> str:
 
 
 def launch_of(launch: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """How this process was launched: as a trainer says, else by its command line."""
-    return launch or _this_script()
+    """How this process was launched: as a trainer says, else by its command line.
+
+    A command line that holds a secret is not kept: `perdure resume` executes what is kept, so a part of it would start
+    something else. It asks for the command then, and shows it without the secret.
+    """
+    launch = launch or _this_script()
+    argv = launch.get("argv") if launch.get("kind") == "script" else None
+    shown = redacted_words(argv) if argv else argv
+    return launch if shown == argv else {**launch, "argv": [], "withheld": shlex.join(shown or [])}
 
 
 def _this_script() -> dict[str, Any]:
@@ -97,18 +114,22 @@ _TYPES = {
     "contract": (dict,),
     "versions": (dict,),
     "parent": (dict, NoneType),
+    "code": (dict, NoneType),
+    "variables": (dict, NoneType),
     "version": (int,),
 }
+_NEWER = frozenset({"code", "variables"})
+"""Fields that records from before lack."""
 
 
 def _check(document: dict[str, Any], path: Path) -> None:
     version = document.get("version")
     if type(version) is int and version > VERSION:
         raise UnsupportedVersionError(f"{path}: version {version}; this perdure reads {VERSION}.")
-    for name in sorted(document.keys() ^ _TYPES.keys()):
+    for name in sorted((document.keys() ^ _TYPES.keys()) - (_NEWER - document.keys())):
         raise DamagedError(f"{path}: {'a field is missing' if name in _TYPES else 'unknown field'}: {name[:80]}")
     for name, kind in _TYPES.items():
-        if type(document[name]) not in kind:
+        if name in document and type(document[name]) not in kind:
             raise DamagedError(f"{path}: field {name} is a {type(document[name]).__name__}")
     if version != VERSION:
         raise DamagedError(f"{path}: version {version}; this perdure reads {VERSION}.")

@@ -1,7 +1,7 @@
 """Retention: which checkpoints stay. A value that decides purely and reads as a sentence."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,30 @@ class Candidate:
     """Whether the user said that it stays."""
 
 
+Order = Literal["max", "min"]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What makes one checkpoint better than another."""
+
+    metric: str
+    """A name among the boundary's metrics."""
+    mode: Order = "max"
+    """Whether a greater or a smaller one is better."""
+
+    def best_first(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those that have the score, the best first; of equal ones the newer, and no NaN."""
+        sign = 1 if self.mode == "max" else -1
+        scored = [(sign * c.scores.get(self.metric, math.nan), c.env_steps, c.name, c) for c in candidates]
+        there = (entry for entry in scored if entry[0] == entry[0])  # a NaN equals nothing
+        return [candidate for *_, candidate in sorted(there, key=lambda entry: entry[:3], reverse=True)]
+
+    def __str__(self) -> str:
+        """The metric and the mode."""
+        return f"{self.metric} ({self.mode})"
+
+
 @dataclass(frozen=True)
 class Keep:
     """Keeps the union of what its fields ask for; join several with `|`.
@@ -38,7 +62,7 @@ class Keep:
     """The best so many by `metric`; of equal ones the newer."""
     metric: str | None = None
     """A name among the boundary's metrics."""
-    mode: Literal["max", "min"] = "max"
+    mode: Order = "max"
     """Whether a greater or a smaller metric is better."""
     full_every: int | None = None
     """Every so-manieth commit shares no file with the one before, so that damage to one file cannot cost all."""
@@ -75,12 +99,12 @@ class Keep:
         return list(first.values())
 
     def _best(self, ordered: Sequence[Candidate]) -> list[str]:
-        if self.best is None or self.metric is None:
-            return []
-        sign = 1 if self.mode == "max" else -1
-        scored = [(sign * c.scores.get(self.metric, math.nan), c.env_steps, c.name) for c in ordered]
-        ranked = sorted((entry for entry in scored if entry[0] == entry[0]), reverse=True)  # a NaN equals nothing
-        return [name for _, _, name in ranked[: self.best]]
+        return [candidate.name for each in self.rankings for candidate in each.best_first(ordered)[: self.best]]
+
+    @property
+    def rankings(self) -> tuple[Ranking, ...]:
+        """What it calls best; none if it ranks nothing."""
+        return () if self.best is None or self.metric is None else (Ranking(self.metric, self.mode),)
 
     def __str__(self) -> str:
         """The policy as a sentence."""
@@ -108,6 +132,11 @@ class KeepAny:
     def full_every(self) -> int | None:
         """The smallest of the policies' own."""
         return min((policy.full_every for policy in self.policies if policy.full_every), default=None)
+
+    @property
+    def rankings(self) -> tuple[Ranking, ...]:
+        """What the policies call best, each once."""
+        return tuple(dict.fromkeys(ranking for policy in self.policies for ranking in policy.rankings))
 
     def reasons(self, candidates: Sequence[Candidate]) -> dict[str, str]:
         """Name of each checkpoint that stays -> the first policy's reason."""

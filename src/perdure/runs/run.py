@@ -49,6 +49,7 @@ from perdure.runs.retention import Keep, KeepAny
 from perdure.runs.sinks import Sinks
 from perdure.runs.standing import Standing
 from perdure.runs.stopping import Stopper
+from perdure.runs.variables import checked_names
 from perdure.sinks import Sink
 from perdure.store.filesystem import FileSystem
 
@@ -100,6 +101,7 @@ class Run(Standing):
         policy: Sequence[str] = (),
         policy_every: Every | None = None,
         keep_policies: Keep | KeepAny | None = None,
+        variables: Sequence[str] = (),
         stop_after: str | float | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
@@ -136,6 +138,8 @@ class Run(Standing):
             policy: the components that `export_policy` exports: networks, and normalisers of what they see.
             policy_every: when boundaries export a policy to `policies/`; the one at the horizon then does, too.
             keep_policies: which of those stay; None: all.
+            variables: environment variables that `run.json` keeps beside those that are known to change arithmetic
+                (docs/provenance.md); a resume tells what changed. None whose name speaks of a secret.
             stop_after: how long this process may run, `"3h55m"` or seconds, before the run is told to stop as by a
                 signal (docs/preemption.md); PERDURE_STOP_AFTER takes its place. None: as long as it takes.
             sinks: where metric rows go besides `metrics.jsonl`: `perdure.sinks.Csv()`, … (docs/logging.md).
@@ -163,6 +167,7 @@ class Run(Standing):
         self._launch = launch
         self._strict = strict
         self._terms = Terms(keep, background, after_commit)
+        self._variables = checked_names(variables)
         self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
         self._stop_after_s = stop_after_of(stop_after, self._directory)
         self._sinks = Sinks(sinks)
@@ -242,6 +247,8 @@ class Run(Standing):
                 retry_asked_for(self._directory),
                 self._requires,
                 self._sinks,
+                self._policies.terms.components,
+                self._variables,
             )
             self._take_over(open_run(opening), lock, stopper)
         except BaseException:

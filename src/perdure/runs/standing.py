@@ -1,6 +1,8 @@
 """Where a run stands: what a script may ask of it at any time."""
 
+import os
 from abc import abstractmethod
+from pathlib import Path
 from typing import Any
 
 from perdure.checkpoint.capture import Counters
@@ -8,10 +10,13 @@ from perdure.contract.horizon import PROGRESS
 from perdure.errors import UsageError
 from perdure.runs.arguments import count
 from perdure.runs.boundaries import Boundaries
+from perdure.runs.choosing import Which, choose, rankings_of
+from perdure.runs.committer import Terms
 from perdure.runs.contract_terms import ContractTerms
 from perdure.runs.directory import RunDirectory
 from perdure.runs.metrics import read_metrics
 from perdure.runs.opening import OpenRun
+from perdure.runs.retention import Order
 
 
 class Standing:
@@ -22,6 +27,9 @@ class Standing:
     _horizon: int | None
     _contract_terms: ContractTerms
     _told: tuple[float, tuple[str, ...]] | None
+    _terms: Terms
+    _open: OpenRun | None
+    _pid: int | None
 
     @property
     def _counters(self) -> Counters:
@@ -99,6 +107,28 @@ class Standing:
     def metrics_rows(self) -> list[dict[str, Any]]:
         """The metric rows so far, one a boundary, with `boundary`, `env_steps` and `updates`."""
         return read_metrics(self._directory.metrics)
+
+    def checkpoint_path(self, which: Which = "latest", *, metric: str | None = None, mode: Order | None = None) -> Path:
+        """The directory of one of the run's checkpoints; a commit in flight is waited for.
+
+        The best is that of all checkpoints there are, those from before earlier resumes included: scores stand in the
+        checkpoints. `Keep(best=…)` makes it stay.
+
+        Args:
+            which: `best`, `latest`, or env-steps.
+            metric: of `best`: a name among the boundaries' metrics; default: what `Keep(best=…, metric=…)` names.
+            mode: of `best`: whether a greater (`max`) or a smaller (`min`) metric is better; default: as `Keep` says.
+
+        Raises:
+            NoCheckpointError: the run has no checkpoint, or none at this step.
+            AllDamagedError: no manifest is intact.
+            UsageError: nobody says by which metric, or no checkpoint has it; the message lists those that there are.
+        """
+        if self._open is not None and self._pid == os.getpid():
+            self._open.committer.settle()
+        rankings = rankings_of(self._terms.keep)
+        name = choose(self._directory, which, metric=metric, mode=mode, rankings=rankings)
+        return self._directory.checkpoints / name
 
     @abstractmethod
     def _opened(self, verb: str) -> OpenRun:
