@@ -82,3 +82,10 @@ def test_of_a_long_traceback_the_end_is_kept():
     assert len(facts["why"]) == 1000
     assert len(facts["traceback"]) == 8000
     assert facts["traceback"].endswith("the end\n")
+
+
+def test_a_secret_in_an_error_is_not_kept():
+    facts = facts_of_end(ValueError("cannot open https://me:hunter2@host/x"))
+
+    assert "hunter2" not in f"{facts['why']}{facts['traceback']}"
+    assert "https://[withheld]@host/x" in facts["why"]

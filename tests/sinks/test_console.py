@@ -1,13 +1,17 @@
 """The console's line says steps, rate, time left, last checkpoint and chosen metrics, by an injected clock."""
 
 import io
+import itertools
+import time
 from pathlib import Path
 
 import pytest
 
+from perdure import Every, Run
 from perdure.checkpoint.capture import Counters
 from perdure.sinks import Console, SinkInfo
 from perdure.sinks.console import Checkpoint, progress_line
+from perdure.sinks.wording import duration
 
 
 @pytest.mark.parametrize(
@@ -95,3 +99,22 @@ def test_the_stream_is_stderr_as_it_is_when_the_line_is_printed(capsys: pytest.C
     sink.row(Counters(10, 0, 0), {})
 
     assert capsys.readouterr().err == "10 of 1,000 steps (1 %), – steps/s, no checkpoint yet\n"
+
+
+def test_the_time_left_and_the_time_trained_survive_three_resumes(tmp_path: Path):
+    """Each opening tells its own pace, from where the run stands; the time trained adds up over all of them."""
+    trained: list[float] = []
+    for opening in range(4):
+        clock, stream = Clock(), io.StringIO()
+        run = Run(tmp_path / "x", horizon=1000, every=Every(updates=1), sinks=[Console(stream=stream, clock=clock)])
+        with run:
+            x = run.restore(x=0).x
+            trained.append(run.trained_s)
+            time.sleep(0.02)
+            clock.now += 10.0 * (opening + 1)
+            run.boundary(env_steps=run.env_steps + 100, x=x + 1, metrics={})
+        steps, left = 100 * (opening + 1), 9 - opening
+        pace = f"{100 / (10 * (opening + 1)):,.0f} steps/s, {duration(left * 10.0 * (opening + 1))} left"
+        assert stream.getvalue().startswith(f"{steps} of 1,000 steps ({10 * (opening + 1)} %), {pace}")
+
+    assert all(later >= earlier + 0.02 for earlier, later in itertools.pairwise(trained))

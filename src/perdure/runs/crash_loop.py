@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from perdure.contract.redaction import redacted
 from perdure.errors import CrashLoopError, Preempted
 
 LIMIT = 3
@@ -17,10 +18,9 @@ def facts_of_end(error: BaseException) -> dict[str, Any]:
     """What the lineage says of a run that an exception ended."""
     if isinstance(error, Preempted):
         return {"why": error.why}
-    facts = {"why": f"{type(error).__name__}: {error}"[:_LONGEST_WHY]}
+    facts = {"why": redacted(f"{type(error).__name__}: {error}")[:_LONGEST_WHY]}
     if isinstance(error, Exception):
-        lines = traceback.format_exception(error)
-        facts["traceback"] = "".join(lines)[-_LONGEST_TRACEBACK:]
+        facts["traceback"] = redacted("".join(traceback.format_exception(error)))[-_LONGEST_TRACEBACK:]
     return facts
 
 
