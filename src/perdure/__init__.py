@@ -29,6 +29,7 @@ from perdure.errors import (
 )
 from perdure.runs.boundary_reset import BoundaryReset
 from perdure.runs.cadence import Every
+from perdure.runs.normaliser import Normaliser
 from perdure.runs.pins import pin, unpin
 from perdure.runs.policy_loading import Policy, load_policy
 from perdure.runs.retention import Keep
@@ -52,6 +53,7 @@ __all__ = [
     "LockedError",
     "NoCheckpointError",
     "NoRunError",
+    "Normaliser",
     "NothingToLoadError",
     "PerdureError",
     "Policy",

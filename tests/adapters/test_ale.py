@@ -100,6 +100,72 @@ def test_twin_a_state_without_its_generator_diverges(trip):
     assert trip.digest(target) != trip.digest(source)
 
 
+def continuous(game: str = "Breakout", skip: int = 1) -> Any:
+    options = {"continuous": True, "frameskip": skip, "obs_type": "ram", "repeat_action_probability": 0.25}
+    return gymnasium.make(f"ALE/{game}-v5", **options)
+
+
+def acted_by_strength(env: Any, steps: int, seed: int) -> list[Any]:
+    """Steps in any direction and of any strength."""
+    rng, rows = np.random.default_rng(seed), []
+    for _ in range(steps):
+        action = rng.uniform([0, -np.pi, 0], [1, np.pi, 1]).astype(np.float32)
+        observation, reward, terminated, *_ = env.step(action)
+        rows.append((observation.tobytes(), float(reward)))
+        if terminated:
+            env.reset()
+    return rows
+
+
+def used_by_strength(env: Any, seed: int, steps: int) -> Any:
+    env.reset(seed=seed)
+    acted_by_strength(env, steps, seed)
+    return env
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("game", "skip"), [("Breakout", 1), ("Breakout", 4), ("Pong", 1), ("SpaceInvaders", 1)])
+def test_the_strength_of_a_repeated_action_comes_back(trip, game: str, skip: int):
+    """With paddles and without, at each of sixty points."""
+    source, target = used_by_strength(continuous(game, skip), 1, 25), used_by_strength(continuous(game, skip), 9, 7)
+    for point in range(60):
+        trip.restored(source, target)
+
+        assert acted_by_strength(target, 7, seed=point) == acted_by_strength(source, 7, seed=point), f"point {point}"
+        acted_by_strength(target, 3, seed=100 + point)
+
+
+@pytest.mark.full
+def test_what_is_seen_between_two_repeats_comes_back(trip):
+    """In Space Invaders two actions may lead to the same state by others: RAM holds the joystick for a frame."""
+
+    def made(seed: int, steps: int) -> Any:
+        env = gymnasium.make("ALE/SpaceInvaders-v5", frameskip=1, obs_type="ram", repeat_action_probability=0.25)
+        return used(env, seed, steps)
+
+    source, target = made(1, 25), made(9, 7)
+    for point in range(60):
+        trip.restored(source, target)
+
+        assert acted(target, 7, seed=point) == acted(source, 7, seed=point), f"point {point}"
+        acted(target, 3, seed=100 + point)
+
+
+@pytest.mark.full
+def test_twin_without_how_far_the_paddle_turned_it_is_refused_at_some_points(trip, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("perdure.adapters.ale_sticky._FARTHEST", 10**9)  # no strength is the right one
+    source, target = used_by_strength(continuous(), 1, 25), used_by_strength(continuous(), 9, 7)
+
+    def restored_again_and_again() -> None:
+        for point in range(60):
+            trip.restored(source, target)
+            acted_by_strength(source, 7, seed=point)
+            acted_by_strength(target, 3, seed=point)
+
+    with pytest.raises(RestoreError, match="no action leads the emulator where it went in the run"):
+        restored_again_and_again()
+
+
 def test_another_game_is_a_finding(trip):
     other = gymnasium.make("ALE/Pong-v5", frameskip=1, obs_type="ram")
 

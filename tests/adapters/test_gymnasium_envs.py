@@ -22,7 +22,7 @@ from perdure.adapters.resolve import Resolver  # noqa: E402
 from perdure.checkpoint.capture import Counters, capture  # noqa: E402
 from perdure.checkpoint.restore import restore  # noqa: E402
 from perdure.contract.naming import name_of  # noqa: E402
-from perdure.errors import RestoreError  # noqa: E402
+from perdure.errors import ContractError, RestoreError  # noqa: E402
 
 Make = Callable[[], Any]
 
@@ -554,6 +554,9 @@ def test_environments_in_other_processes_are_refused(trip):
 class Speaking(Custom):
     """An environment around an engine, which knows how to save it."""
 
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Discrete(9)
+
     def __init__(self, ticks: int) -> None:
         self.engine, self.ticks = Opaque(), ticks
 
@@ -595,11 +598,58 @@ def test_a_wrapper_that_speaks_for_itself_does_not_hide_what_it_wraps(trip):
     assert (target.level, target.env.ticks) == (5, 3)
 
 
+class OwnActions(SpeakingWrapper):
+    """Speaks for itself, and has a space of its own, as wrappers that change actions do."""
+
+    def __init__(self, env: Any, level: int, actions: int = 9) -> None:
+        super().__init__(env, level)
+        self.action_space = gymnasium.spaces.Discrete(actions)
+
+
+class SpeakingWithSpaces(Speaking):
+    """Its spaces are its own, not its class's."""
+
+    def __init__(self, ticks: int) -> None:
+        super().__init__(ticks)
+        self.action_space = gymnasium.spaces.Discrete(9)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SpeakingWithSpaces(1),
+        lambda: wrappers.TimeLimit(SpeakingWithSpaces(1), 9),
+        lambda: OwnActions(Speaking(1), 1),
+    ],
+    ids=["environment", "wrapped", "wrapper"],
+)
+def test_actions_drawn_from_what_speaks_for_itself_go_on(trip, make: Make):
+    """Off-policy scripts draw them from `env.action_space`, of which no `get_state` or `state_dict` tells anything."""
+    source, target, twin = make(), make(), make()
+    for env, seed in ((source, 1), (target, 2), (twin, 2)):
+        env.action_space.seed(seed)
+    source.action_space.sample()
+
+    trip.restored(source, target)
+
+    drawn = [[env.action_space.sample() for _ in range(20)] for env in (source, target, twin)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+
+
+def test_a_space_of_what_speaks_for_itself_is_compared():
+    env, other = OwnActions(Speaking(1), 1, actions=9), OwnActions(Speaking(1), 1, actions=8)
+    snapshot = capture({"c": env}, Resolver(), Counters()).snapshot
+
+    with pytest.raises(ContractError, match=r"c/_action_space: Discrete\(9\) in the run, Discrete\(8\) here"):
+        restore(snapshot, {"c": other}, Resolver(), "step")
+
+
 @pytest.mark.parametrize(
     ("source", "target", "finding"),
     [
         ({}, {"extra": 3}, ("c/extra", "no such attribute", "int")),
-        ({"inner": Speaking(1)}, {}, ("c/inner", "dict of 2", "nothing")),
+        ({"inner": Speaking(1)}, {}, ("c/inner", "dict of 4", "nothing")),
         ({"inner": 3}, {"inner": Speaking(1)}, ("c/inner", "3", name_of(Speaking))),
     ],
     ids=["only here", "only in the run", "another kind"],

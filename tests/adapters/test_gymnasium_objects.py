@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import functools
 import threading
-from collections import OrderedDict, deque
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -116,6 +117,11 @@ VALUES: dict[str, Callable[[], Any]] = {
     "set of text": lambda: {"red", "green", "blue"},
     "set of members": lambda: {Heading.EAST, Heading.NORTH},
     "frozen set": lambda: frozenset({1, 5}),
+    "default dict": lambda: defaultdict(int, {(1, 2): 3}),
+    "default dict of objects": lambda: defaultdict(list, {Heading.EAST: [Door("red")], "b": []}),
+    "counter": lambda: Counter("abba"),
+    "bytes": lambda: bytearray(b"abc"),
+    "numbers": lambda: array("d", [0.5, 2]),
     "dict by places": lambda: {(1, 2): Door("red"), (0, 0): None},
     "dict by members": lambda: {Heading.EAST: 1, Heading.NORTH: np.arange(3)},
     "generator in an object": lambda: _with(Door("red"), contains=np.random.default_rng(4).bit_generator.state),

@@ -1,11 +1,12 @@
 """The process's global generators, Python's and NumPy's, as one component."""
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from perdure.adapters.process_rng import ProcessRng, ProcessRngAdapter
+from perdure.adapters.process_rng import ProcessRng, ProcessRngAdapter, states
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.tree.leaves import Tree
@@ -56,3 +57,23 @@ def test_it_is_live_and_restored_with_the_other_generators(trip):
 
     target = ProcessRng()
     assert trip.restored(ProcessRng(), target) is target
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.random, lambda: random.gauss(0, 1), np.random.randn])
+def test_states_are_equal_until_somebody_draws(draw: Callable[[], float]):
+    before = states()
+    assert states() == before
+
+    draw()
+
+    assert states() != before
+
+
+def test_states_tell_draws_from_torch():
+    torch = pytest.importorskip("torch")
+    before = states()
+    assert states() == before
+
+    torch.rand(1)
+
+    assert states() != before

@@ -11,7 +11,7 @@ import pytest
 from perdure.adapters import Walk
 from perdure.adapters.remote import answer, request, taken
 from perdure.adapters.resolve import Resolver
-from perdure.errors import UnknownObjectError
+from perdure.errors import CaptureError, UnknownObjectError
 from perdure.tree.leaves import memory_axes
 
 
@@ -105,8 +105,9 @@ def test_an_error_of_perdures_arrives_as_that():
         travelled(Opaque(), "capture", None, Walk(Resolver(), at=["c"]))
 
 
-def test_any_other_error_arrives_in_words():
-    with pytest.raises(RuntimeError, match=r"^OSError: the engine is gone$"):
+def test_an_error_of_the_object_s_own_arrives_with_its_place():
+    refusal = r"^c/envs/1: Failing\.state_dict\(\) raised OSError: the engine is gone\. It is asked"
+    with pytest.raises(CaptureError, match=refusal):
         travelled(Failing(np.zeros(1)), "capture", None, Walk(Resolver(), at=["c"]))
 
 

@@ -96,6 +96,7 @@ def test_ids_are_stable_and_distinct():
 
     assert adapters == {
         *("plain", "dict", "ordered-dict", "namespace", "list", "tuple", "deque", "partial", "own"),
+        *("default-dict", "counter", "set", "frozen-set", "bytearray", "array-array"),
         *("numpy-array", "numpy-scalar", "numpy-generator"),
         *("numpy-bit-generator", "numpy-seed-sequence", "numpy-random-state", "python-random", "process-rng"),
     }
@@ -143,3 +144,22 @@ def test_what_nothing_knows_is_an_error_that_names_the_place_and_every_way_out()
         "Run(adapters=[(Class, adapter)]); or leave the object out and rebuild it at start."
     )
     assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("obj", "way_out"),
+    [
+        (
+            lambda: 0.5,
+            "a builtins.function, and perdure never pickles. What a function binds or counts cannot be put back.",
+        ),
+        ((number for number in range(3)), "a builtins.generator, and perdure never pickles. Keep what"),
+    ],
+    ids=["function", "generator"],
+)
+def test_what_nobody_can_give_methods_to_has_ways_out_of_its_own(obj: Any, way_out: str):
+    with pytest.raises(UnknownObjectError) as caught:
+        Resolver().resolve(obj, ("epsilon",))
+
+    assert str(caught.value).startswith(f"epsilon: no adapter knows {way_out}")
+    assert "Give its class" not in str(caught.value)

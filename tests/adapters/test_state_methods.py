@@ -1,11 +1,13 @@
 """Objects that speak for themselves through `state_dict` / `load_state_dict` or `get_state` / `set_state`."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from perdure.errors import UnknownObjectError
+import perdure
+from perdure.errors import CaptureError, RestoreError, UnknownObjectError
 
 
 class StateDict:
@@ -97,3 +99,70 @@ def test_half_a_pair_of_methods_is_not_enough(trip):
 def test_what_the_object_returns_is_captured_with_its_path(trip):
     with pytest.raises(UnknownObjectError, match=r"^c/state/env: no adapter knows a builtins\.object"):
         trip.component(StateDict(env=object()))
+
+
+class Busy(StateDict):
+    """Answers neither question while `busy`."""
+
+    busy = False
+
+    def state_dict(self) -> dict[str, Any]:
+        self._answer()
+        return super().state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._answer()
+
+    def _answer(self) -> None:
+        if self.busy:
+            raise OSError("the simulator is busy.")
+
+
+def test_an_error_of_a_users_state_dict_names_the_object_and_the_method(tmp_path: Path):
+    run = perdure.Run(tmp_path / "run", every=perdure.Every(updates=1), background=False)
+    inner = Busy(x=1)
+    with run:
+        run.restore(outer=StateDict(inner=inner))
+        inner.busy = True
+        refusal = (
+            r"^outer/state/inner: Busy\.state_dict\(\) raised OSError: the simulator is busy\. It is asked whenever"
+        )
+        with pytest.raises(CaptureError, match=refusal):
+            run.boundary(env_steps=1)
+        inner.busy = False
+        run.boundary(env_steps=1)
+
+
+class Half(StateDict):
+    """Does not take its state the first time."""
+
+    fails = True
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.fails:
+            self.fails = False
+            raise ValueError("half done.")
+        super().load_state_dict(state)
+
+
+def test_an_error_of_a_users_load_state_dict_names_the_object_and_the_method(tmp_path: Path):
+    perdure.save(tmp_path / "saved", it=[Half(x=1)])
+
+    refusal = r"restoring failed: it/0: Half\.load_state_dict\(\) raised ValueError: half done\. The state from before"
+    with pytest.raises(RestoreError, match=refusal):
+        perdure.load(tmp_path / "saved", it=[Half(x=2)])
+
+
+class Deaf(StateDict):
+    """Forgets what it is told."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def test_what_does_not_take_its_state_is_found_and_the_place_is_told_once(tmp_path: Path):
+    perdure.save(tmp_path / "saved", it=Deaf(x=1))
+
+    with pytest.raises(RestoreError, match=r"^saved: restoring failed: captured again, 1 leaves differ .*it/state/x"):
+        perdure.load(tmp_path / "saved", it=Deaf(x=2))

@@ -409,8 +409,58 @@ def test_a_failed_restore_puts_back_an_optimizer_without_state(trip):
     parts = fresh()
     before = weights(parts)
 
-    with pytest.raises(perdure.RestoreError, match=r"restoring failed: no"):
+    with pytest.raises(perdure.RestoreError, match=r"failed: c/z: .*load_state_dict\(\) raised ValueError: no"):
         trip.restored({**trained(), "z": Unlucky()}, {**parts, "z": Unlucky()})
 
     assert weights(parts) == before
     assert len(parts["optimizer"].state) == 0
+
+
+# Gradients.
+
+
+def take_turns(parts: dict[str, Any], at: int, *, set_to_none: bool) -> None:
+    """An update that reaches one of two heads."""
+    trunk, *heads = parts["net"]
+    parts["optimizer"].zero_grad(set_to_none=set_to_none)
+    heads[at % 2](trunk(torch.ones(1, 2))).sum().backward()
+    parts["optimizer"].step()
+
+
+def with_heads() -> dict[str, Any]:
+    torch.manual_seed(0)
+    net = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 1), nn.Linear(2, 1)])
+    return {"net": net, "optimizer": torch.optim.Adam(net.parameters(), lr=0.1)}
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_parameter_that_the_next_update_does_not_reach_moves_on_as_it_would_have(trip, set_to_none: bool):
+    source, target = with_heads(), with_heads()
+    for at in range(3):
+        take_turns(source, at, set_to_none=set_to_none)
+    trip.restored(source, target)
+
+    for at in range(3, 6):
+        take_turns(source, at, set_to_none=set_to_none)
+        take_turns(target, at, set_to_none=set_to_none)
+    assert weights(target) == weights(source)
+
+
+def test_without_the_gradients_of_zeros_it_would_not(trip):
+    source, target = with_heads(), with_heads()
+    for at in range(3):
+        take_turns(source, at, set_to_none=False)
+    trip.restored(source, target)
+    target["optimizer"].zero_grad(set_to_none=True)
+
+    take_turns(source, 3, set_to_none=False)
+    take_turns(target, 3, set_to_none=False)
+    assert weights(target) != weights(source)
+
+
+def test_a_gradient_that_the_run_did_not_have_is_taken_away(trip):
+    target = with_heads()
+    take_turns(target, 0, set_to_none=True)
+    trip.restored(with_heads(), target)
+
+    assert [each.grad for each in target["net"].parameters()] == [None] * 6

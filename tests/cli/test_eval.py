@@ -18,6 +18,7 @@ import gymnasium
 import torch
 
 import perdure
+import perdure.gym
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("global_generators")]
 
@@ -239,15 +240,122 @@ def test_an_entry_that_gives_something_else(perdure_cli, maze_policy: Path):
     assert "the entry gave a NoneType, not a perdure.gym.Player." in result.err
 
 
-def test_running_statistics_in_environments_are_no_part_of_a_policy(perdure_cli, tmp_path: Path):
-    words = [*TRAIN, "--total-timesteps", 16, "--hidden-sizes", 4, "--wrappers", "normalize", "--run", tmp_path / "run"]
-    assert perdure_cli(*words).code == 0
-    assert perdure_cli("export", tmp_path / "run", "--to", tmp_path / "policy").code == 0
+NORMALIZED = (*TRAIN, "--total-timesteps", 64, "--hidden-sizes", 4, "--wrappers", "normalize")
+
+
+def test_statistics_of_each_environment_apart_are_no_part_of_a_policy(perdure_cli, tmp_path: Path):
+    assert perdure_cli(*NORMALIZED, "--run", tmp_path / "run").code == 0
+    exported = perdure_cli("export", tmp_path / "run", "--to", tmp_path / "policy")
+    assert "not in the policy: each of 2 environments has statistics of its own" in exported.err
 
     result = perdure_cli("eval", tmp_path / "policy")
 
     assert result.code == 2
-    assert "trained behind NormalizeObservation" in result.err
+    assert "trained behind NormalizeObservation, whose running statistics are not in the policy" in result.err
+
+
+def test_statistics_of_one_environment_are_and_an_evaluation_applies_them(perdure_cli, tmp_path: Path):
+    """The same as by hand; by statistics that begin anew, it is not."""
+    from perdure.torch.policies import build, config_of
+
+    words = (*NORMALIZED, "--n-envs", 1, "--learning-rate", 0.05, "--no-anneal-lr", "--run", tmp_path / "run")
+    assert perdure_cli(*words).code == 0
+    exported = perdure_cli("export", tmp_path / "run", "--to", tmp_path / "policy")
+    assert (exported.code, exported.err) == (0, "")
+    assert "a policy (evaluation only) of networks, observation_normaliser, step 64" in exported.out
+    assert perdure_cli("verify", tmp_path / "policy").code == 0
+    assert "observation-normaliser" in perdure_cli("show", tmp_path / "policy").out
+    document = json.loads(perdure_cli("eval", tmp_path / "policy", "--episodes", 1, "--seed", 3, "--json").out)
+    again = json.loads(perdure_cli("eval", tmp_path / "policy", "--episodes", 1, "--seed", 3, "--json").out)
+
+    policy = perdure.Policy(tmp_path / "policy")
+    env = gymnasium.make("CartPole-v1")
+    loaded = policy.load(networks=build(env, config_of(policy)))
+    seed = int(np.random.SeedSequence([3, 0]).generate_state(1)[0]) >> 1
+
+    def plays(observed) -> float:
+        observation, _ = env.reset(seed=seed)
+        total, is_over = 0.0, False
+        while not is_over:
+            with torch.no_grad():
+                action = loaded["networks"].policy(torch.from_numpy(observed(observation))[None]).argmax()
+            observation, reward, terminated, truncated, _ = env.step(int(action))
+            total, is_over = total + float(reward), terminated or truncated
+        return total
+
+    fresh = gymnasium.wrappers.NormalizeObservation(env)
+    assert document == again
+    assert document["returns"] == [plays(loaded["observation_normaliser"])]
+    assert document["returns"] != [plays(fresh.observation)]
+
+
+NORMALIZED_ENTRY = """
+import numpy as np
+from gymnasium.wrappers import NormalizeObservation
+
+import perdure.gym
+
+SEEN = []
+
+
+def act(observation, info):
+    SEEN.append(observation.copy())
+    return int(observation[2] > 0)
+
+
+def bare(env):
+    return perdure.gym.Player({"weights": np.ones(3)}, act)
+
+
+def wrapped(env):
+    return perdure.gym.Player({"weights": np.ones(3)}, act, env=NormalizeObservation(env))
+"""
+
+
+def test_a_player_sees_what_its_run_saw_whether_it_brings_the_wrapper_or_not(
+    perdure_cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A vector's wrapper, in an evaluation of one environment; its statistics stay as they are."""
+    (tmp_path / "normalized_entry.py").write_text(NORMALIZED_ENTRY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "normalized_entry", raising=False)
+    envs = gymnasium.wrappers.vector.NormalizeObservation(
+        perdure.gym.make_vec([lambda: gymnasium.make("CartPole-v1")] * 2)
+    )
+    with perdure.Run(tmp_path / "run", policy=["weights"]) as run:
+        run.restore(weights=np.ones(3), envs=envs)
+        envs.reset(seed=1)
+        for _ in range(30):
+            envs.step(np.array([0, 1]))
+        run.export_policy(tmp_path / "policy", weights=np.ones(3))
+    normaliser = perdure.Policy(tmp_path / "policy").normaliser
+    assert normaliser is not None
+
+    results = []
+    for name in ("bare", "wrapped"):
+        words = ("--entry", f"normalized_entry:{name}", "--episodes", 2, "--json")
+        result = perdure_cli("eval", tmp_path / "policy", *words)
+        assert result.code == 0, result.err
+        seen = sys.modules["normalized_entry"].SEEN
+        results.append((json.loads(result.out), np.array(seen)))
+        seen.clear()
+    assert results[0][0] == results[1][0]
+    assert np.array_equal(results[0][1], results[1][1])
+    seed = int(np.random.SeedSequence(0).generate_state(3)[0] >> 1)
+    first, _ = gymnasium.make("CartPole-v1").reset(seed=seed)
+    assert results[0][1][0].tobytes() == normaliser(first).tobytes()
+
+
+def test_twin_an_environment_of_other_spaces_is_still_refused(perdure_cli, tmp_path: Path):
+    words = (*NORMALIZED, "--n-envs", 1, "--run", tmp_path / "run")
+    assert perdure_cli(*words).code == 0
+    perdure_cli("export", tmp_path / "run", "--to", tmp_path / "policy")
+
+    refused = perdure_cli("eval", tmp_path / "policy", "--env", "MountainCar-v0")
+
+    assert refused.code == 3
+    assert "environment.observation_space" in refused.err
 
 
 def test_a_policy_of_a_script_that_calls_the_trainer(perdure_cli, tmp_path: Path):

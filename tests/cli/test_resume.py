@@ -206,6 +206,13 @@ def test_a_record_that_leads_nowhere(perdure_cli, toy, tmp_path: Path, monkeypat
     assert message in result.err
 
 
+def test_schedules_are_refused_where_nothing_depends_on_the_total(perdure_cli, stopped: Path):
+    result = perdure_cli("resume", stopped, "--total-steps", 128, "--schedules", "keep")
+
+    assert result.code == 2
+    assert result.err == "perdure: --schedules: in a run of ppo nothing depends on the total; leave it out.\n"
+
+
 @pytest.mark.parametrize("words", [["--keep-last", "3"], ["--keep-last", "0", "--", "my-python", "x.py"]])
 def test_how_many_checkpoints_a_script_keeps_is_its_own_affair(perdure_cli, run_path: Path, executed, words):
     result = perdure_cli("resume", run_path, *words)

@@ -1,5 +1,6 @@
 """`perdure train torch-ppo` and `perdure resume` of its runs, on networks as small as they come."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ pytest.importorskip("gymnasium")
 pytest.importorskip("torch")
 
 import perdure.torch
+from perdure.runs.metrics import read_metrics
 from perdure.torch.launch import resume_ppo
 
 OPTIONS = ("--total-timesteps", 96, "--n-envs", 2, "--n-steps", 8, "--n-minibatches", 2, "--hidden-sizes", 4)
@@ -76,6 +78,112 @@ def test_another_environment_is_refused(perdure_cli, stopped: Path):
     assert "env.env_id: 'CartPole-v1' in the run, 'Acrobot-v1' here." in refused.err
 
 
+def interrupted_at(perdure_cli, monkeypatch: pytest.MonkeyPatch, env_steps: int, *words: object) -> None:
+    """The command, until Ctrl-C in the update that leads to so many steps."""
+    from perdure.cli.progress import Progress
+
+    def interrupt(_self, _metrics, at: int) -> None:
+        if at == env_steps:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__call__", interrupt)
+        assert perdure_cli(*words).code == 130
+
+
+def rates(run: Path) -> list[float]:
+    """The learning rate of each update."""
+    return [row["learning_rate"] for row in read_metrics(run / "metrics.jsonl")]
+
+
+RATE = 2.5e-4
+
+
+def test_what_is_left_of_the_learning_rate_is_stretched_to_another_total(
+    perdure_cli, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also after a kill, by a command that says nothing about schedules any more."""
+    twin = Path(shutil.copytree(stopped, tmp_path / "twin"))
+    stretched = perdure_cli("resume", stopped, "--total-steps", 128, "--schedules", "restretch")
+    interrupted_at(perdure_cli, monkeypatch, 112, "resume", twin, "--total-steps", 128, "--schedules", "restretch")
+    again = perdure_cli("resume", twin)
+
+    assert (stretched.code, again.code) == (0, 0)
+    assert f"{stopped}: finished at 128 steps" in stretched.out
+    before = [1 - start / 96 for start in (0, 16, 32, 48)]
+    since = [(1 - 64 / 96) * (1 - (start - 64) / 64) for start in (64, 80, 96, 112)]
+    assert rates(stopped) == pytest.approx([RATE * left for left in before + since])
+    assert perdure_cli("diff", stopped, twin).code == 0
+    assert (stopped / "metrics.jsonl").read_bytes() == (twin / "metrics.jsonl").read_bytes()
+
+
+def test_the_train_command_stretches_it_as_a_resume_does(perdure_cli, stopped: Path, tmp_path: Path):
+    twin = Path(shutil.copytree(stopped, tmp_path / "twin"))
+    perdure_cli("resume", stopped, "--total-steps", 128, "--schedules", "restretch")
+    trained = perdure_cli(*TRAIN, "--total-timesteps", 128, "--schedules", "restretch", "--run", twin)
+    once_more = perdure_cli(*TRAIN, "--total-timesteps", 128, "--run", twin)
+
+    assert (trained.code, once_more.code) == (0, 0)
+    assert "finished already" in once_more.out
+    assert perdure_cli("diff", stopped, twin).code == 0
+
+
+def test_the_old_line_is_kept_and_zero_stays(perdure_cli, stopped: Path):
+    kept = perdure_cli("resume", stopped, "--total-steps", 112, "--schedules", "keep")
+    later = perdure_cli("resume", stopped, "--total-steps", 128, "--schedules", "restretch")
+
+    assert (kept.code, later.code) == (0, 0)
+    assert rates(stopped) == pytest.approx([RATE * (1 - start / 96) for start in range(0, 96, 16)] + [0, 0])
+    assert "the learning rate has fallen to 0 by 112 env-steps and stays there: nothing more is learned." in later.err
+    assert "fallen to 0" not in kept.err
+
+
+def test_twin_keep_and_restretch_learn_otherwise(perdure_cli, stopped: Path, tmp_path: Path):
+    twin = Path(shutil.copytree(stopped, tmp_path / "twin"))
+    perdure_cli("resume", stopped, "--total-steps", 128, "--schedules", "restretch")
+    perdure_cli("resume", twin, "--total-steps", 128, "--schedules", "keep")
+
+    assert perdure_cli("diff", stopped, twin).code == 1
+
+
+def test_schedules_where_they_say_nothing_are_refused(perdure_cli, stopped: Path, tmp_path: Path):
+    alone = perdure_cli("resume", stopped, "--schedules", "keep")
+    constant = perdure_cli(*TRAIN, "--no-anneal-lr", "--schedules", "keep", "--run", tmp_path / "constant")
+
+    assert (alone.code, "--schedules says what another total does; give --total-steps too." in alone.err) == (2, True)
+    assert (constant.code, "the learning rate is constant (anneal_lr=False)" in constant.err) == (2, True)
+    assert not (tmp_path / "constant").exists()
+
+
+def test_policies_are_exported_on_their_own_cadence_and_after_a_resume(
+    perdure_cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = [*TRAIN, "--policy-every", 32]
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    assert perdure_cli(*words, "--run", straight).code == 0
+    interrupted_at(perdure_cli, monkeypatch, 80, *words, "--run", stopped)
+    assert sorted(path.name for path in (stopped / "policies").iterdir()) == ["step_0000000032", "step_0000000064"]
+    assert perdure_cli("resume", stopped).code == 0
+
+    names = ["step_0000000032", "step_0000000064", "step_0000000096"]
+    for run in (straight, stopped):
+        assert sorted(path.name for path in (run / "policies").iterdir()) == names
+    for name in names:
+        digests = {perdure.Policy(run / "policies" / name)._opened.manifest.state_digest for run in (straight, stopped)}
+        assert len(digests) == 1
+    assert perdure.Policy(straight / "policies" / names[-1]).components == ("networks",)
+    played = perdure_cli("eval", straight / "policies" / names[-1], "--episodes", 2)
+    assert (played.code, "episodes of CartPole-v1" in played.out) == (0, True)
+
+
+def test_policies_do_not_change_the_training(perdure_cli, tmp_path: Path):
+    perdure_cli(*TRAIN, "--policy-every", 16, "--run", tmp_path / "with")
+    perdure_cli(*TRAIN, "--run", tmp_path / "without")
+
+    assert perdure_cli("diff", tmp_path / "with", tmp_path / "without").code == 0
+    assert not list((tmp_path / "without").glob("policies/*"))
+
+
 def test_another_total_needs_a_learning_rate_that_does_not_depend_on_it(perdure_cli, stopped: Path, tmp_path: Path):
     perdure_cli(*TRAIN, "--no-anneal-lr", "--run", tmp_path / "constant")
     refused = perdure_cli("resume", stopped, "--total-steps", 128)
@@ -90,6 +198,7 @@ def test_another_total_needs_a_learning_rate_that_does_not_depend_on_it(perdure_
     ("words", "message"),
     [
         (("--n-minibatches", 3), "n_minibatches=3: a divisor of n_envs"),
+        (("--policy-every", 0), "--policy-every 0: a positive number of env-steps."),
         (("--checkpoint-every", 0), "--checkpoint-every 0: a positive number of env-steps."),
         (("--env", "CartPoll-v1"), "environment 'CartPoll-v1' cannot be made"),
         (("--env", "Taxi-v4"), "observation space Discrete(500): the networks see a Box."),

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,18 @@ def taken_name() -> None:
     perdure.save("policy", x=1)
 
 
+def crash_loop() -> None:
+    def attempt() -> None:
+        with perdure.Run("runs/x") as run:
+            run.restore(x=1)
+            raise FloatingPointError("the loss is NaN")
+
+    for _ in range(4):
+        with suppress(FloatingPointError):
+            attempt()
+    attempt()
+
+
 def dead_worker() -> None:
     from gymnasium.envs.classic_control import CartPoleEnv
 
@@ -316,6 +328,11 @@ ENTRIES: dict[type[perdure.PerdureError], Entry] = {
         "A checkpoint could not be committed: a full disk (here a limit of the file size), a taken name.",
         (full_disk, taken_name),
         "Make room, or choose another path. In a run, the next boundary tries again.",
+    ),
+    perdure.CrashLoopError: Entry(
+        "The last three resumes of one checkpoint each ended in an error before anything new was committed.",
+        (crash_loop,),
+        "Mend what the traceback shows, then resume once with `--retry`; a script takes `PERDURE_RETRY=1`.",
     ),
     perdure.WorkerDiedError: Entry(
         "The process of an environment ended by itself: killed for want of memory, or by a fault of its engine.",

@@ -27,7 +27,8 @@ Every error that perdure raises on purpose, with messages of real failures: this
 and the way out.
 
 Each type inherits the built-in exception that is named with it; the exit code is that of the command line. A script
-sees the exception; one that it does not catch ends it with Python's 1, also under `perdure resume`.
+sees the exception; one that it does not catch ends it with Python's 1, also under `perdure resume`. `perdure.Preempted`
+is none of them: it is a `SystemExit` with code 75, and means that a run was told to stop and is saved.
 
 | base | for |
 |---|---|
@@ -58,6 +59,7 @@ def failure(kind: type[perdure.PerdureError], provoke: Callable[[], object], fol
 def masked(message: str, folder: Path) -> str:
     """A message without what differs from machine to machine."""
     message = message.replace(f"{folder}/", "")
+    message = re.sub(r'File "[^"]*/failures\.py", line \d+, in \w+', 'File "train.py", line 7, in <module>', message)
     assert str(folder) not in message
     return re.sub(r"pid \d+ on \S+\. ", "pid 4711 on host. ", message)
 

@@ -59,6 +59,18 @@ def _atari(game: str) -> Make:
     return make
 
 
+def _continuous_atari(game: str) -> Make:
+    """Actions are angle, strength and fire: the strength of a sticky action is state, where the game has paddles."""
+
+    def make() -> Any:
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+        return gymnasium.make(f"ALE/{game}-v5", continuous=True, repeat_action_probability=0.25, obs_type="ram")
+
+    return make
+
+
 def _minigrid(env_id: str) -> Make:
     def make() -> Any:
         import minigrid  # noqa: F401 - registers its environments
@@ -88,6 +100,7 @@ FAMILIES = (
     Family("Pendulum-v1 under nine wrappers", _nine_wrappers, "full"),
     *(Family(env_id, _mujoco(env_id), "full" if env_id == "HalfCheetah-v5" else "slow") for env_id in MUJOCO),
     *(Family(f"ALE/{game}-v5", _atari(game), "full" if game == "Breakout" else "slow", 100) for game in GAMES),
+    Family("ALE/Breakout-v5, continuous", _continuous_atari("Breakout"), "full", 100),
     *(Family(env_id, _minigrid(env_id), "full" if env_id == GRIDS[0] else "slow") for env_id in GRIDS),
     Family("LunarLander-v3", _recorded("LunarLander-v3"), "full"),
     Family("BipedalWalker-v3", _recorded("BipedalWalker-v3"), "slow"),

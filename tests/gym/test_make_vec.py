@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -318,7 +319,7 @@ def test_a_worker_that_cannot_be_restored_undoes_all(tmp_path: Path):
         advanced(target, 3)
         before = digest(target)
         with pytest.raises(
-            RestoreError, match=r"c/envs/1, in its worker: OSError: no\. The state from before has been"
+            RestoreError, match=r"c/envs/1: Refusing\.load_state_dict\(\) raised OSError: no\. The state from"
         ):
             put(snapshot_of(source), target)
 
@@ -427,3 +428,62 @@ def _lives(process: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+class Drawing(gymnasium.Wrapper):
+    """Adds noise to the reward, from wherever it is told to."""
+
+    def __init__(self, env: Any, draw: Callable[[], float]) -> None:
+        super().__init__(env)
+        self.draw = draw
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *ends = self.env.step(action)
+        return observation, reward + self.draw(), *ends
+
+
+def drawing(draw: Callable[[], float]) -> Make:
+    def make() -> Any:
+        random.seed(3)
+        np.random.seed(3)
+        return Drawing(gymnasium.make("Pendulum-v1"), draw)
+
+    return make
+
+
+GLOBAL = {
+    "random": lambda: random.random(),
+    "numpy": lambda: np.random.random(),
+    "seeds": lambda: float(random.seed(4) or 0),
+}
+
+
+@pytest.mark.parametrize("draw", GLOBAL)
+def test_a_worker_whose_environment_draws_from_global_generators_is_refused(draw: str):
+    """No checkpoint holds those of other processes: a resume would go on with other numbers, and say nothing."""
+    with made([drawing(lambda: 0.0), drawing(GLOBAL[draw])], "async") as envs:
+        envs.reset(seed=1)
+        snapshot_of(envs)  # what was seeded while the environments were made changes nothing
+        envs.step(envs.action_space.sample())
+        with pytest.raises(
+            CaptureError, match=r"^c/envs/1: the environment has drawn from a global .* self\.np_random"
+        ):
+            snapshot_of(envs)
+
+
+def test_in_one_process_the_global_generators_are_those_of_the_run(tmp_path: Path):
+    def rewards(directory: Path, *stops: int) -> list[list[float]]:
+        seen: list[list[float]] = []
+        for stop in stops:
+            with made([drawing(lambda: random.random())] * 2, "sync") as envs:
+                envs.reset(seed=1)
+                with perdure.Run(directory, every=perdure.Every(updates=1)) as run:
+                    seen = run.restore(envs=envs, seen=[]).seen
+                    while run.updates < stop:
+                        seen = [*seen, envs.step(np.zeros((2, 1), np.float32))[1].tolist()]
+                        run.boundary(env_steps=run.env_steps + 1, seen=seen)
+        return seen
+
+    straight = rewards(tmp_path / "straight", 9)
+    assert rewards(tmp_path / "stopped", 2, 5, 9) == straight
+    assert straight[0][0] != straight[1][0]

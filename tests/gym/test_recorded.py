@@ -167,6 +167,41 @@ def test_actions_that_are_altered_refuse(tmp_path: Path):
         carried(source, Recorded(Opaque()), tmp_path)
 
 
+@pytest.mark.parametrize("reset", [{"seed": 5}, {}])
+def test_a_replay_that_fails_leaves_the_target_as_it_was(tmp_path: Path, reset: dict[str, Any]):
+    """Engine, recording and generators, after a seeded reset and after one that depends on the past."""
+    source = acted(Recorded(Opaque()), 7, seed=3)
+    source.recording.actions[4] = 0
+    target, twin = (acted(acted(Recorded(Opaque()), 4, seed=9), 6, **reset) for _ in range(2))
+
+    with pytest.raises(perdure.RestoreError, match=r"after step 5 .* The state from before has been put back\."):
+        carried(source, target, tmp_path)
+
+    assert target.recording == twin.recording
+    assert target.steps_since_reset == twin.steps_since_reset == 6
+    assert following(target) == following(twin)
+    assert following(twin) != following(acted(Recorded(Opaque()), 6, seed=4))
+
+
+def test_a_target_that_was_never_reset_is_as_good_as_new_after_a_replay_that_failed(tmp_path: Path):
+    source = acted(Recorded(Opaque()), 7, seed=3)
+    source.recording.actions[4] = 0
+    target = Recorded(Opaque())
+    with pytest.raises(perdure.RestoreError, match="The state from before has been put back"):
+        carried(source, target, tmp_path)
+
+    assert target.recording.before is None
+    assert following(acted(target, 3, seed=8)) == following(acted(Recorded(Opaque()), 3, seed=8))
+
+
+def test_twin_where_even_that_fails_it_is_said(tmp_path: Path):
+    target = acted(Recorded(counts_resets(Opaque())), 4, seed=9)
+    source = acted(acted(acted(Recorded(counts_resets(Opaque())), 2, seed=3), 4), 4)
+
+    with pytest.raises(perdure.RestoreError, match=r"back failed too .*: do not go on with these objects\."):
+        carried(source, target, tmp_path)
+
+
 def test_twin_without_the_generators_from_before_the_reset_it_is_refused(tmp_path: Path):
     """After an unseeded reset everything depends on what the generator was before it."""
     source = acted(acted(Recorded(Opaque()), 3, seed=3), 4)

@@ -69,6 +69,8 @@ def main(directory: str, kind: str) -> None:
     random.seed(0)
     np.random.seed(0)
     envs = make_vector(kind)
+    if (torch := sys.modules.get("torch")) is not None:  # Stable-Baselines3 brings it along
+        torch.manual_seed(0)
     rng = np.random.default_rng(0)
     observation = reset(envs, kind)
     run = perdure.Run(directory, horizon=ITERATIONS, every=perdure.Every(updates=5), keep=None)

@@ -116,6 +116,22 @@ def test_another_shape_at_the_start_is_refused(tmp_path: Path) -> None:
         train(tmp_path / "run", lambda: Recurrent(2), 3)
 
 
+def plain() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
+
+
+def compiled() -> Any:
+    return torch.compile(plain(), backend="eager")
+
+
+@pytest.mark.parametrize(("first", "second"), [(plain, compiled), (compiled, plain)])
+def test_a_run_may_be_compiled_or_not_at_each_start(tmp_path: Path, first: Any, second: Any) -> None:
+    """`torch.compile` leaves a mark on the module that it wraps."""
+    straight = train(tmp_path / "straight", first, UPDATES)
+    train(tmp_path / "stopped", first, 2)
+    assert all(map(torch.equal, train(tmp_path / "stopped", second, UPDATES), straight))
+
+
 class Remembering(nn.Module):
     """Keeps the log-probabilities of an episode, as PyTorch's example of REINFORCE does."""
 

@@ -149,6 +149,7 @@ LOST = {
     "case 1: the seed was applied anew": lambda t: torch.manual_seed(3),
     "case 1: the environments began anew": lambda t: t.envs.reset(seed=3),
     "case 2: the normaliser's mean": lambda t: setattr(_statistics(t), "mean", np.zeros(4)),
+    "case 2: the normaliser's variance": lambda t: setattr(_statistics(t), "var", np.ones(4)),
     "case 2: the normaliser's count alone": lambda t: setattr(_statistics(t), "count", 1e-4),
     "case 3: Adam's moments": lambda t: t.optimizer.state.clear(),
     "case 4: the rate in an attribute": lambda t: setattr(t.policy, "rate", t.args.learning_rate),
@@ -249,6 +250,39 @@ def test_case_6_the_replay_is_as_old_as_the_weights_is_not_doubled_and_not_empty
 def _no_tree(replay: Any) -> None:
     replay.tree[:] = 0
     replay.prioritise(np.arange(32), np.ones(32))
+
+
+class Mapped:
+    """A replay in a file that is mapped into memory."""
+
+    def __init__(self, path: Path, kept: Any = np.array) -> None:
+        self.rows, self.kept = np.memmap(path, np.float32, "w+", shape=(4,)), kept
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.kept(self.rows)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rows[:] = state["rows"]
+
+
+def test_case_6_a_file_that_is_mapped_is_refused_and_a_copy_of_it_is_as_old_as_the_weights(tmp_path: Path):
+    with pytest.raises(
+        UnknownObjectError, match=r"^replay/state/rows: no adapter knows a numpy\.memmap.*numpy\.array\("
+    ):
+        perdure.save(tmp_path / "live", replay=Mapped(tmp_path / "file", kept=lambda rows: rows))
+
+    replay = Mapped(tmp_path / "file")
+    with perdure.Run(tmp_path / "run", every=perdure.Every(updates=1)) as run:
+        run.restore(replay=replay)
+        replay.rows[:] = 1
+        run.boundary(env_steps=1)
+        replay.rows[:] = 2
+        replay.rows.flush()
+
+    back = Mapped(tmp_path / "another file")
+    with perdure.Run(tmp_path / "run") as run:
+        run.restore(replay=back)
+    assert back.rows.tolist() == [1, 1, 1, 1]
 
 
 PRIORITIES: dict[str, Any] = {
@@ -385,10 +419,11 @@ def _all_parts() -> dict[str, Any]:
     return {name: getattr(t, name) for name in LIVE + VALUES}
 
 
-@pytest.mark.parametrize("missing", LIVE)
+@pytest.mark.parametrize("missing", LIVE + VALUES)
 def test_case_17_a_component_that_is_missing_or_new_is_an_error_never_silently_fresh(missing: str, stopped: Path):
     parts = _all_parts()
-    state = {name: value.clone() for name, value in parts["policy"].state_dict().items()}
+    policy = parts["policy"]
+    state = {name: value.clone() for name, value in policy.state_dict().items()}
     parts["another"] = parts.pop(missing)
 
     with pytest.raises(ContractError) as refusal:
@@ -396,8 +431,7 @@ def test_case_17_a_component_that_is_missing_or_new_is_an_error_never_silently_f
 
     assert f"\n  {missing}: " in str(refusal.value)
     assert "\n  another: " in str(refusal.value)
-    if missing != "policy":
-        assert all(torch.equal(value, state[name]) for name, value in parts["policy"].state_dict().items())
+    assert all(torch.equal(value, state[name]) for name, value in policy.state_dict().items())
 
 
 # People.

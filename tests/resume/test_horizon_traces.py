@@ -188,8 +188,8 @@ def test_nobody_said_what_schedules_do(tmp_path: Path):
 
     assert str(caught.value).splitlines()[1:] == [
         "  horizon.total: 200 in the run, 300 here. The run would end at another step. Say what schedules do: "
-        'Run(schedules="none"), "keep" or "restretch" (docs/contract.md); or pass the saved total, accept the change, '
-        "or start a new run.",
+        'Run(schedules="none"), "keep" or "restretch" (docs/contract.md; a trainer: --schedules); or pass the saved '
+        "total, accept the change, or start a new run.",
         "  To go on all the same: --accept horizon.total=200:300",
     ]
     with run_of(tmp_path / "x", 300, None, accept={"horizon.total": (200, 300)}) as run:

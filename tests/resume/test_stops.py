@@ -45,6 +45,8 @@ class Trained:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # Else a Ctrl-C that whoever runs the tests ignores (a job in the background) is ignored here, too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
 

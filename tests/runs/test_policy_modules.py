@@ -82,6 +82,30 @@ def test_another_structure_is_refused_with_all_findings(tmp_path: Path):
     assert all((other.state_dict()[name] == value).all() for name, value in before.items())
 
 
+def test_no_difference_is_offered_for_acceptance(tmp_path: Path):
+    """A resume can accept another activation; a policy is loaded as it was trained, or not at all."""
+    torch = pytest.importorskip("torch")
+    trained, other = (
+        torch.nn.Sequential(torch.nn.Linear(2, 1), last) for last in (torch.nn.Tanh(), torch.nn.Sigmoid())
+    )
+
+    with pytest.raises(perdure.PolicyMismatchError) as refused:
+        perdure.load_policy(export(tmp_path, agent=trained), agent=other)
+
+    assert str(refused.value).partition("nothing was changed.\n")[2] == (
+        "  agent/1: class torch:Tanh in the run, class torch:Sigmoid here. Build the module as the run did."
+    )
+
+
+def test_a_policy_of_a_compiled_module_fits_the_module_itself(tmp_path: Path):
+    torch = pytest.importorskip("torch")
+    trained, fresh = torch_module(1), torch_module(2)
+
+    perdure.load_policy(export(tmp_path, agent=torch.compile(trained, backend="eager")), agent=fresh)
+
+    assert all(torch.equal(fresh.state_dict()[name], value) for name, value in trained.state_dict().items())
+
+
 def test_an_nnx_module_comes_back(tmp_path: Path):
     nnx = pytest.importorskip("flax.nnx")
 

@@ -170,7 +170,8 @@ def test_an_object_whose_load_fails_gives_everything_back_and_the_run_stays(tmp_
     learner, rng = Unlucky(), np.random.default_rng(5)
 
     with pytest.raises(
-        RestoreError, match=r"step_0000000020: restoring failed: no\. The state from before has been put back"
+        RestoreError,
+        match=r"failed: learner: \S+Unlucky\.load_state_dict\(\) raised ZeroDivisionError: no\. The state from",
     ):
         Run(tmp_path / "x", config=CONFIG, horizon="total").restore(
             learner=learner, rng=rng, observation=np.zeros(2, np.float32)

@@ -16,6 +16,7 @@ from perdure.tree.paths import format_path
 
 STATE = "system"
 NEXT = "after the repeats to come"
+TURNED = "paddle turned by the next repeat"
 
 
 class Ale(ExactAdapter):
@@ -32,12 +33,13 @@ class Ale(ExactAdapter):
             repeats = repeats_to_come(obj, state)
         except CaptureError as error:
             raise CaptureError(f"{format_path(walk.path)}: {error}") from error
-        follows = consequence(obj, state, repeats, partial(_restore, obj)) if repeats else None
-        return {STATE: Array(np.frombuffer(state, np.uint8), immutable=True), NEXT: follows}
+        follows, turned = consequence(obj, state, repeats, partial(_restore, obj)) if repeats else (None, 0)
+        paddle = {TURNED: turned} if turned else {}
+        return {STATE: Array(np.frombuffer(state, np.uint8), immutable=True), NEXT: follows, **paddle}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """A state, at least: the game is a fact of the environment."""
-        if isinstance(tree, dict) and tree.keys() == {STATE, NEXT} and isinstance(tree[STATE], Array):
+        if isinstance(tree, dict) and tree.keys() - {TURNED} == {STATE, NEXT} and isinstance(tree[STATE], Array):
             return []
         return [walk.finding(summary(tree), "an ALE emulator", "Build the environment as the run did.")]
 
@@ -47,10 +49,10 @@ class Ale(ExactAdapter):
         Raises:
             RestoreError: no last action leads to what followed in the run.
         """
-        state, wanted = tree[STATE].value.tobytes(), tree[NEXT]
+        state, wanted, turned = tree[STATE].value.tobytes(), tree[NEXT], tree.get(TURNED, 0)
         _restore(obj, state)
         repeats = repeats_to_come(obj, state)
-        if repeats and not find_last_action(obj, state, repeats, wanted, partial(_restore, obj)):
+        if repeats and not find_last_action(obj, state, repeats, wanted, turned, partial(_restore, obj)):
             raise RestoreError(f"{format_path(walk.path)}: no action leads the emulator where it went in the run")
         return obj
 

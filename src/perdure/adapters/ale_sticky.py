@@ -5,9 +5,14 @@ the new action or the last one that it took. That last one is a private variable
 nothing gives it away, for it may be older than the last action asked for. What can be known is whether it matters. The
 generator is part of the state, so the coming draws can be computed: unless the next ones repeat it, it will be
 overwritten unseen. If they do, it shows in the state that follows them, and an action that leads there is as good.
+
+Continuous actions have a strength, which is repeated with them. It counts where the game has paddles, and there it
+shows in how far the first repeat turns one.
 """
 
+import itertools
 import re
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -49,27 +54,48 @@ def repeats_to_come(ale: Any, state: bytes) -> int:
     return int(taken[0])
 
 
-def consequence(ale: Any, state: bytes, repeats: int, restore: Restore) -> str:
-    """A digest of what follows while the last action is repeated; `state` comes back.
+def consequence(ale: Any, state: bytes, repeats: int, restore: Restore) -> tuple[str, int]:
+    """What follows while the last action is repeated; `state` comes back.
 
     The steps made for it repeat that action, and so leave it as it is. A reset would overwrite it.
+
+    Returns:
+        A digest of the states behind each repeat and of their rewards, and how far the first of them turns the paddle.
+        The last state alone would not do: what a player sees in between may differ and end in the same.
     """
-    rewards = [ale.act(0) for _ in range(repeats)]
-    result = digest_of(ale.cloneSystemState().serialize() + repr(rewards).encode())
+    rewards, states = [], []
+    for _ in range(repeats):
+        rewards.append(ale.act(0))
+        states.append(ale.cloneSystemState().serialize())
     restore(state)
-    return result
+    return digest_of(b"".join(states) + repr(rewards).encode()), _paddle(states[0]) - _paddle(state)
 
 
-def find_last_action(ale: Any, state: bytes, repeats: int, wanted: str, restore: Restore) -> bool:
-    """Makes the emulator's last action one that leads to the `wanted` consequence; False if none does."""
-    for action in ale.getLegalActionSet():
+def find_last_action(ale: Any, state: bytes, repeats: int, wanted: str, turned: int, restore: Restore) -> bool:
+    """Makes the emulator's last action one that leads to the `wanted` consequence; False if none does.
+
+    `turned` is how far its first repeat turned the paddle in the run. Stopped at an end, any strength that gets there
+    does the same.
+    """
+    # The emulator rounds towards 0: half a unit more turns as far.
+    strengths = [1.0] if turned in (0, _FARTHEST, -_FARTHEST) else [(abs(turned) + 0.5) / _FARTHEST, 1.0]
+    for strength, action in itertools.product(strengths, ale.getLegalActionSet()):
         restore(state)
         for _ in range(repeats + 1):  # the last of these is taken
-            ale.act(action)
+            ale.act(action, strength)
         restore(state)
-        if consequence(ale, state, repeats, restore) == wanted:
+        if consequence(ale, state, repeats, restore)[0] == wanted:
             return True
     return False
+
+
+_FARTHEST = 23_000
+"""How far an action of full strength turns a paddle in a frame."""
+
+
+def _paddle(state: bytes) -> int:
+    """Where the first player's paddle stands: the state begins with it."""
+    return struct.unpack_from("<i", state)[0]
 
 
 def _draws(generator: bytes, count: int) -> np.ndarray:

@@ -2,12 +2,14 @@
 
 import copy
 import dataclasses
+from array import array
+from collections import Counter, deque
 from collections import OrderedDict as PythonOrderedDict
-from collections import deque
 from functools import cached_property
 from typing import Any
 
 from perdure.adapters.adapter import ExactAdapter, Kind
+from perdure.adapters.resolve import WITHOUT_TARGET
 from perdure.adapters.walk import Walk
 from perdure.contract.facts import facts_of
 from perdure.contract.naming import name_of
@@ -66,6 +68,8 @@ class Dict(Container):
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The keys must be the same, unless both sides hold nothing but plain data."""
+        if _is_of_others(walk, "ordered-dict"):  # either may come back as the other, as state dicts do
+            return [walk.finding(f"a {walk.made_here}", f"a {self.id}", "Build it as the run did.")]
         if self._is_free(obj, tree, walk):
             return []
         return self.check_children(obj, tree, walk)
@@ -79,7 +83,7 @@ class Dict(Container):
         return obj if unchanged else type(obj)(restored)
 
     def _is_free(self, obj: Any, tree: Tree, walk: Walk) -> bool:
-        """Whether the keys may differ. The tree of another adapter than this one holds more than plain data."""
+        """Whether the keys may differ."""
         return type(tree) is dict and all(map(_is_plain_leaf_or_container, obj.values())) and walk.holds_plain(tree)
 
 
@@ -127,6 +131,8 @@ class List(Container):
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The length must be the same, unless both sides hold nothing but plain data."""
+        if _is_of_others(walk):
+            return [walk.finding(f"a {walk.made_here}", f"a {self.id}", "Build it as the run did.")]
         if _is_free_list(obj, tree, walk):
             return []
         return check_sequence(obj, tree, list, walk)
@@ -158,7 +164,7 @@ class Tuple(Container):
         return obj if all(map(_is, restored, obj)) else restored
 
 
-ITEMS = "items"
+ITEMS, MAXLEN = "items", "maxlen"
 
 
 class Deque(Container):
@@ -169,13 +175,13 @@ class Deque(Container):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """Maximal length and items."""
-        return {"maxlen": obj.maxlen, ITEMS: walk.capture(list(obj), ITEMS)}
+        return {MAXLEN: obj.maxlen, ITEMS: walk.capture(list(obj), ITEMS)}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The maximal length must be the same; the items as for lists."""
-        if not isinstance(tree, dict) or tree.keys() != {"maxlen", ITEMS}:
+        if _is_of_others(walk, self.id) or not isinstance(tree, dict) or tree.keys() != {MAXLEN, ITEMS}:
             return [walk.finding(summary(tree), "a deque", "Build it as the run did.")]
-        if tree["maxlen"] != obj.maxlen:
+        if tree[MAXLEN] != obj.maxlen:
             return [walk.finding(f"maxlen {tree['maxlen']}", f"maxlen {obj.maxlen}", "Use the run's maxlen.")]
         return walk.check(list(obj), tree[ITEMS], ITEMS)
 
@@ -183,12 +189,12 @@ class Deque(Container):
         """A new deque; the same one if every item was restored in place."""
         items = walk.restore(list(obj), tree[ITEMS], ITEMS)
         unchanged = walk.inside_live and len(items) == len(obj) and all(map(_is, items, obj))
-        return obj if unchanged else deque(items, tree["maxlen"])
+        return obj if unchanged else deque(items, tree[MAXLEN])
 
 
 def rebuild_deque(tree: Tree, walk: Walk) -> Any:
     """A deque without a target."""
-    return deque(walk.rebuild_at(tree[ITEMS], ITEMS), tree["maxlen"])
+    return deque(walk.rebuild_at(tree[ITEMS], ITEMS), tree[MAXLEN])
 
 
 def rebuild_ordered_dict(tree: Tree, walk: Walk) -> Any:
@@ -311,6 +317,11 @@ class Partial(Container):
         return type(obj)(obj.func, *bound["args"], **bound["keywords"])
 
 
+def _is_of_others(walk: Walk, *own: str) -> bool:
+    """Whether the saved tree at this place only looks like that of the kind at hand: a set's is a list, too."""
+    return walk.made_here in WITHOUT_TARGET and walk.made_here not in own
+
+
 def check_sequence(obj: Any, tree: Tree, kind: type, walk: Walk) -> list[Finding]:
     """Findings of a sequence's items; another length or kind is one finding."""
     if type(tree) is not kind or len(tree) != len(obj):
@@ -320,11 +331,11 @@ def check_sequence(obj: Any, tree: Tree, kind: type, walk: Walk) -> list[Finding
 
 def _is_plain_leaf_or_container(obj: Any) -> bool:
     """Whether a target is plain data, whose shape is free: a history may grow, a table may gain keys."""
-    if type(obj) is dict:
+    if type(obj) in (dict, PythonOrderedDict, Counter):
         return all(map(_is_plain_leaf_or_container, obj.values()))
-    if type(obj) in (list, tuple):
+    if type(obj) in (list, tuple, set, frozenset):
         return all(map(_is_plain_leaf_or_container, obj))
-    return type(obj) in PLAIN_TYPES
+    return type(obj) in PLAIN_TYPES or type(obj) in (bytearray, array)
 
 
 def _is_free_list(obj: Any, tree: Tree, walk: Walk) -> bool:

@@ -7,7 +7,7 @@ import marshal
 import re
 import sys
 import types
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
@@ -44,6 +44,7 @@ TABLES = frozenset({"P", "initial_state_distrib"})
 """Tables of the toy texts. They are large and follow from the arguments, so a fact tells their digest."""
 
 _SEES_NOTHING_MORE = (*PLAIN_TYPES, np.ndarray, np.generic, np.dtype, np.ufunc, type, types.ModuleType, Enum, frozenset)
+_TABLES = (dict, OrderedDict, defaultdict, Counter)
 _AROUND_OTHERS = (*WRAPPERS, gymnasium.vector.SyncVectorEnv)
 _GYMNASIUM = (gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.Space, EnvSpec)
 
@@ -187,7 +188,8 @@ def _hidden(value: Any) -> Iterator[str]:
     elif type(value) in (list, tuple, deque):
         for item in value:
             yield from _hidden(item)
-    elif type(value) is dict:
+    elif type(value) in _TABLES:
+        yield from _hidden_in_fact(getattr(value, "default_factory", None))
         for item in value.values():
             yield from _hidden(item)
     elif callable(value) and not isinstance(value, type) and hasattr(value, "__wrapped__"):
@@ -223,7 +225,7 @@ def _may_hold_state(value: Any) -> bool:
         return any(True for _ in _hidden(value))
     if type(value) in (list, tuple, deque):
         return any(map(_may_hold_state, value))
-    if type(value) is dict:
+    if type(value) in _TABLES:
         return any(map(_may_hold_state, value.values()))
     return not isinstance(value, (*_SEES_NOTHING_MORE, *_GYMNASIUM))
 

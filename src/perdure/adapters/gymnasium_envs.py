@@ -17,7 +17,7 @@ from perdure.adapters.gymnasium_attributes import note_choices, note_space, refu
 from perdure.adapters.gymnasium_display import is_display
 from perdure.adapters.gymnasium_slots import check_slot, restore_slot
 from perdure.adapters.gymnasium_versions import STATISTICS_OF_SINGLE, STATISTICS_OF_VECTORS, WRAPPERS
-from perdure.adapters.state_methods import GetState, SpeaksForItself, StateDict
+from perdure.adapters.state_methods import STEP, GetState, SpeaksForItself, StateDict
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
 from perdure.errors import CaptureError, Finding, UnknownObjectError
@@ -110,7 +110,8 @@ class Env(ByAttributes):
         own = _own_methods(obj)
         if own is not None:
             inner = {"env": walk.capture(obj.env, "env")} if _is_wrapper(obj) else {}
-            return {CLASS: name_of(type(obj)), **inner, **own.capture(obj, walk)}
+            spaces = {name: walk.capture(space, name) for name, space in _own_spaces(obj).items()}
+            return {CLASS: name_of(type(obj)), **inner, **spaces, **own.capture(obj, walk)}
         refuse_hidden_state(obj, self.attributes(obj), walk)
         try:
             return super().capture(obj, walk)
@@ -128,7 +129,10 @@ class Env(ByAttributes):
         if finding is not None:
             return [finding]
         inner = walk.check(obj.env, tree["env"], "env") if _is_wrapper(obj) else []
-        return inner + own.check(obj, _without(tree, CLASS, "env"), walk)
+        if STEP not in tree:  # the class did not speak for itself in the run
+            return inner + own.check(obj, None, walk)
+        spaces = self.check_children(_own_spaces(obj), _without(tree, CLASS, "env", STEP), walk)
+        return inner + spaces + own.check(obj, {STEP: tree[STEP]}, walk)
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """In place. What wrappers know of real time starts anew."""
@@ -139,7 +143,8 @@ class Env(ByAttributes):
             return obj
         if _is_wrapper(obj):
             walk.restore(obj.env, tree["env"], "env")
-        return own.restore(obj, _without(tree, CLASS, "env"), walk)
+        self.restore_children(_own_spaces(obj), _without(tree, CLASS, "env", STEP), walk)
+        return own.restore(obj, {STEP: tree[STEP]}, walk)
 
 
 def _other_class(obj: Any, tree: Tree, walk: Walk) -> Finding | None:
@@ -164,6 +169,11 @@ def _own_methods(obj: Any) -> SpeaksForItself | None:
         if all(callable(getattr(type(obj), name, None)) for name in (adapter.getter, adapter.setter)):
             return adapter
     return None
+
+
+def _own_spaces(obj: Any) -> Children:
+    """Spaces of what speaks for itself: scripts draw actions from them, and its state tells nothing of that."""
+    return {name: value for name, value in state_of(obj).items() if isinstance(value, gymnasium.Space)}
 
 
 def _holds_spaces(value: Any) -> bool:

@@ -4,28 +4,23 @@ Their classes are named in the tree: in mid-episode an environment holds objects
 How they come back is the subject of `gymnasium_slots`, for it does not depend on what the target holds.
 """
 
-import enum
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from perdure.adapters.containers import Container
 from perdure.adapters.gymnasium_attributes import refuse_hidden_functions
 from perdure.adapters.gymnasium_classes import attributes_of, class_name, constant_name
 from perdure.adapters.resolve import load_function
+from perdure.adapters.unordered import items_in_order, refuse_object
 from perdure.adapters.walk import Walk
-from perdure.errors import CaptureError, Finding
+from perdure.errors import Finding
 from perdure.tree.leaves import Tree
-from perdure.tree.paths import format_path
 
 CLASS = "class"
 """Beside the attributes; a keyword, which no attribute is called."""
 
 CONSTANT = "constant"
 """Alone in its tree."""
-
-_SAME_ORDER_EVERYWHERE = (bool, int, float, complex, np.number, np.bool_)
 
 
 class Held(Container):
@@ -92,9 +87,10 @@ class Set(Held):
         """The items' trees, in an order that does not depend on the process.
 
         Raises:
-            CaptureError: an item is an object, so that the set's order depends on where in memory its items lie.
+            CaptureError: an item is an object, so that the set's order depends on where in memory its items lie; or
+                the order cannot be had again.
         """
-        return [walk.capture(item, at) for at, item in enumerate(_in_order(obj, walk))]
+        return [walk.capture(item, at) for at, item in enumerate(items_in_order(obj, walk))]
 
 
 class FrozenSet(Set):
@@ -117,42 +113,9 @@ class Pairs(Held):
             CaptureError: a key is an object, which cannot be told by its value.
         """
         for key in obj:
-            _refuse_object(key, "a dict's key", walk)
+            refuse_object(key, "a dict's key", walk)
         return [walk.at(at, partial(_pair, key, value, walk)) for at, (key, value) in enumerate(obj.items())]
 
 
 def _pair(key: Any, value: Any, walk: Walk) -> tuple[Tree, Tree]:
     return walk.capture(key, 0), walk.capture(value, 1)
-
-
-def _in_order(items: Any, walk: Walk) -> list[Any]:
-    for item in items:
-        _refuse_object(item, "a set's item", walk)
-    if all(map(_has_same_order_everywhere, items)):
-        return list(items)  # whoever iterates over it meets them in this order, in every process
-    return sorted(items, key=lambda item: (type(item).__name__, _text(item)))
-
-
-def _has_same_order_everywhere(item: Any) -> bool:
-    if type(item) is tuple:
-        return all(map(_has_same_order_everywhere, item))
-    return isinstance(item, _SAME_ORDER_EVERYWHERE) and not isinstance(item, enum.Enum)
-
-
-def _text(item: Any) -> str:
-    if isinstance(item, frozenset | tuple):
-        inner = map(_text, item)
-        return f"({', '.join(inner if isinstance(item, tuple) else sorted(inner))})"
-    return f"{class_name(type(item))} {item!r}"
-
-
-def _refuse_object(item: Any, what: str, walk: Walk) -> None:
-    if isinstance(item, tuple | frozenset):
-        for part in item:
-            _refuse_object(part, what, walk)
-    elif not isinstance(item, (type(None), str, bytes, enum.Enum, *_SAME_ORDER_EVERYWHERE)):
-        raise CaptureError(
-            f"{format_path(walk.path)}: {what} is a {type(item).__qualname__}, which a set or dict places by its "
-            "address or by code of its own, so that another process would go through them in another order. Use a "
-            "list, or numbers, text, tuples of them or enum members; or wrap the environment in perdure.gym.Recorded."
-        )

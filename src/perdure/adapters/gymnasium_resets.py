@@ -91,8 +91,7 @@ class Resettable(ByAttributes):
             ]
             for index, (reply, _) in enumerate(envs.ask(asked)):
                 if reply.problem is not None:
-                    place = format_path((*walk.path, "envs", index))
-                    raise RuntimeError(f"{place}, in its worker: {': '.join(reply.problem)}")
+                    raise remote.not_restored(reply, (*walk.path, "envs", index))
         return obj
 
 
@@ -129,7 +128,8 @@ def _refuse_unknown(envs: Any, walk: Walk) -> None:
     if not isinstance(envs, gymnasium.Env | gymnasium.vector.VectorEnv):
         raise CaptureError(
             f"{place}: boundary-reset knows environments of Gymnasium, not a {type(envs).__qualname__}: what its "
-            "wrappers count would be lost. Wrap it in a gymnasium.Env."
+            "wrappers count would be lost. Wrap it in a gymnasium.Env; of Stable-Baselines3's vectors, make one of "
+            "perdure.gym.make_vec."
         )
     if isinstance(envs, gymnasium.vector.AsyncVectorEnv) and not _asks(envs):
         raise CaptureError(

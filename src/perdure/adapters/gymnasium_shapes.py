@@ -4,11 +4,12 @@ A shape says which target may be used again, which parts it has, and puts the re
 mutable exists before its parts do, for one of them may hold it again.
 """
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from types import MethodType
 from typing import Any
 
 from perdure.adapters.containers import ITEMS
+from perdure.adapters.tables import factory_of
 from perdure.adapters.walk import Walk
 from perdure.tree.leaves import Tree, children
 
@@ -100,6 +101,56 @@ class Deque(Sequence):
         """In order."""
         made.extend(parts[ITEMS])
         return made
+
+
+class Table(Sequence):
+    """A counter."""
+
+    kind: type = Counter
+
+    def saved_parts(self, saved: Tree) -> Parts:
+        """One dict, or one list of pairs."""
+        return {ITEMS: saved[ITEMS]}
+
+    def parts(self, target: Any) -> Parts:
+        """The same of the target, whose keys may be of another sort."""
+        if target is None:
+            return {}
+        has_plain_keys = all(type(key) in (str, int) for key in target)
+        return {ITEMS: dict(target) if has_plain_keys else list(target.items())}
+
+    def begin(self, value: Any, target: Any, saved: Tree) -> Any:
+        """An empty one."""
+        return self.kind()
+
+    def finish(self, made: Any, value: Any, saved: Tree, parts: Parts) -> Any:
+        """In the saved order. A counter's own `update` would count the pairs."""
+        dict.update(made, parts[ITEMS])
+        return made
+
+
+class DefaultDict(Table):
+    """A `defaultdict` of a kind that the tree names."""
+
+    kind: type = defaultdict
+
+    def begin(self, value: Any, target: Any, saved: Tree) -> Any:
+        """An empty one."""
+        return defaultdict(factory_of(saved))
+
+
+class DefaultDictOfFunction(DefaultDict):
+    """A `defaultdict` of a function: the target's own, and a fact."""
+
+    def problem(self, value: Any, saved: Tree) -> tuple[str, str] | None:
+        """Functions are not made from a file."""
+        if isinstance(value, defaultdict):
+            return None
+        return "a defaultdict of a function", "nothing" if value is None else type(value).__name__
+
+    def begin(self, value: Any, target: Any, saved: Tree) -> Any:
+        """An empty one."""
+        return defaultdict(value.default_factory)
 
 
 class Pairs(Sequence):

@@ -13,8 +13,22 @@ import numpy as np
 from perdure.adapters.gymnasium_class_shapes import Member, NamedTuple, Object
 from perdure.adapters.gymnasium_display import is_display
 from perdure.adapters.gymnasium_objects import Held
-from perdure.adapters.gymnasium_shapes import Deque, Dict, FrozenSet, Method, Ordered, Pairs, Sequence, Set, Tuple
+from perdure.adapters.gymnasium_shapes import (
+    DefaultDict,
+    DefaultDictOfFunction,
+    Deque,
+    Dict,
+    FrozenSet,
+    Method,
+    Ordered,
+    Pairs,
+    Sequence,
+    Set,
+    Table,
+    Tuple,
+)
 from perdure.adapters.numpy_random import bit_generator_of, new_generator
+from perdure.adapters.resolve import WITHOUT_TARGET
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
@@ -34,6 +48,9 @@ _OF_MADE = MappingProxyType(
         "bound-method": Method(),
         "deque": Deque(),
         "ordered-dict": Ordered(),
+        "counter": Table(),
+        "default-dict": DefaultDict(),
+        "default-dict-of-function": DefaultDictOfFunction(),
     }
 )
 _OF_TREE = MappingProxyType({list: Sequence(), tuple: Tuple(), dict: Dict()})
@@ -125,9 +142,10 @@ def _must_stay(value: Any, walk: Walk) -> bool:
         return False
     if type(value) in (list, tuple, deque):
         return any(_must_stay(item, walk) for item in value)
-    if type(value) is dict:
+    if isinstance(value, dict):
         return any(_must_stay(item, walk) for item in value.values())
-    return walk.adapter_of(value).kind in ("live", "fact")
+    adapter = walk.adapter_of(value)
+    return adapter.kind in ("live", "fact") and adapter.id not in WITHOUT_TARGET
 
 
 def _in_place(value: Any, restored: Any) -> Any:

@@ -19,7 +19,7 @@ from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
 from perdure.tree.leaves import Tree
-from perdure.tree.paths import Step, format_path
+from perdure.tree.paths import Step
 
 _NAME = "perdure.gym vector environment"
 _PARTS = ("envs", "pending", "observations")
@@ -159,8 +159,7 @@ class InOtherProcesses(_Vector):
         ]
         for index, (reply, _) in enumerate(obj.ask(asked)):
             if reply.problem is not None:
-                place = format_path((*walk.path, "envs", index))
-                raise RuntimeError(f"{place}, in its worker: {': '.join(reply.problem)}")
+                raise remote.not_restored(reply, (*walk.path, "envs", index))
 
 
 def _filled(held: Any, tree: Tree, walk: Walk, *below: Step) -> Any:

@@ -73,7 +73,7 @@ def _refuse_shared_memory(array: np.ndarray, walk: Walk) -> None:
     """
     met = walk.memory.setdefault(_owner_of(array), [])
     for path, other in met:
-        if (array.flags.writeable or other.flags.writeable) and _share_elements(array, other):
+        if (array.flags.writeable or other.flags.writeable) and share_elements(array, other):
             raise CaptureError(
                 f"{format_path(walk.path)}: an array that shares memory with {format_path(path)}, as a view does. "
                 "After a resume they would be two arrays, and what is written to one would not show in the other. Keep "
@@ -88,7 +88,8 @@ def _owner_of(array: Any) -> int:
     return id(array)
 
 
-def _share_elements(first: np.ndarray, second: np.ndarray) -> bool:
+def share_elements(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether a write to one array shows in the other."""
     try:
         return np.shares_memory(first, second, max_work=_MOST_WORK)
     except np.exceptions.TooHardError:

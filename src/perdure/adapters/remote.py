@@ -14,9 +14,9 @@ from perdure import errors
 from perdure.adapters.resettable import Resettable
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
-from perdure.errors import CaptureError, Finding
+from perdure.errors import CaptureError, Finding, RestoreError
 from perdure.tree.leaves import Array, Tree, children, memory_axes
-from perdure.tree.paths import Path, Step
+from perdure.tree.paths import Path, Step, format_path
 
 Verb = Literal["capture", "check", "restore"]
 View = Literal["whole", "resettable"]
@@ -90,6 +90,19 @@ def taken(reply: Reply, walk: Walk) -> Reply:
     if reply.weakest is not None:
         walk.weaken(*reply.weakest)
     return replace(reply, tree=_unpacked(reply.tree))
+
+
+def refusal(asked: Request, problem: str) -> Reply:
+    """The reply where the object that was asked for cannot be captured."""
+    return Reply(problem=(CaptureError.__name__, f"{format_path(asked.path)}: {problem}"))
+
+
+def not_restored(reply: Reply, path: Path) -> Exception:
+    """What to raise where the object at `path` could not be restored in its process, which says why."""
+    name, text = reply.problem or ("", "")
+    if name == RestoreError.__name__:  # of a class that speaks for itself: the place is named
+        return RestoreError(text)
+    return RuntimeError(f"{format_path(path)}, in its worker: {name}: {text}")
 
 
 def _capture(obj: Any, asked: Request, walk: Walk) -> Reply:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from perdure.adapters.adapter import Adapter
+from perdure.adapters.unknown import problem_of
 from perdure.errors import UnknownObjectError
 from perdure.tree.leaves import PLAIN_TYPES
-from perdure.tree.paths import Path, format_path
+from perdure.tree.paths import Path
 
 EXACT = MappingProxyType(
     {
@@ -31,6 +32,12 @@ EXACT = MappingProxyType(
         "builtins.list": "containers:List",
         "builtins.tuple": "containers:Tuple",
         "collections.deque": "containers:Deque",
+        "collections.defaultdict": "tables:DefaultDict",
+        "collections.Counter": "tables:Counter",
+        "builtins.set": "unordered:Set",
+        "builtins.frozenset": "unordered:FrozenSet",
+        "builtins.bytearray": "buffers:ByteArray",
+        "array.array": "buffers:PythonArray",
         "argparse.Namespace": "containers:Namespace",
         "functools.partial": "containers:Partial",
         "jax._src.tree_util.Partial": "containers:Partial",
@@ -73,7 +80,8 @@ INHERITED = MappingProxyType(
         "torch.optim.optimizer.Optimizer": "torch_optimizers:Optimizer",
         "torch.optim.lr_scheduler.LRScheduler": "torch_schedulers:Scheduler",
         "torch.amp.grad_scaler.GradScaler": "torch_schedulers:Scaler",
-        "torch.distributions.distribution.Distribution": "torch_attributes:Distribution",
+        "torch.distributions.distribution.Distribution": "torch_distributions:Distribution",
+        "torch.distributions.transforms.Transform": "torch_distributions:Distribution",
         "perdure.adapters.torch_modules.Part": "torch_modules:PartAdapter",
         "perdure.adapters.torch_schedulers.Callable": "torch_schedulers:CallableAdapter",
         "gymnasium.envs.mujoco.mujoco_env.MujocoEnv": "mujoco_models:MujocoEnv",
@@ -114,10 +122,18 @@ WITHOUT_TARGET = MappingProxyType(
     {
         "deque": "containers:rebuild_deque",
         "ordered-dict": "containers:rebuild_ordered_dict",
+        "default-dict": "tables:rebuild_default_dict",
+        "counter": "tables:rebuild_counter",
+        "set": "unordered:rebuild_set",
+        "frozen-set": "unordered:rebuild_frozen_set",
+        "bytearray": "buffers:rebuild_byte_array",
+        "array-array": "buffers:rebuild_array",
         "display": "gymnasium_display:rebuild",
         "jax-array": "jax_arrays:rebuild_array",
         "jax-key": "jax_arrays:rebuild_key",
         "torch-tensor": "torch_tensors:rebuild",
+        "torch-size": "torch_tensors:rebuild_size",
+        "torch-own-distribution": "torch_distributions:rebuild",
     }
 )
 """Ids of adapters, beside the plain ones, whose trees can become objects without a target -> the function for it."""
@@ -147,7 +163,7 @@ class Resolver:
         if adapter is None and takes_objects:
             adapter = _load("gymnasium_objects:PlainObject") if _is_plain_object(type(obj)) else None
         if adapter is None or (adapter.kind == "fact" and len(path) == 1):
-            raise UnknownObjectError(_unknown(obj, path))
+            raise UnknownObjectError(problem_of(obj, _name(type(obj)), path))
         variant = getattr(adapter, "variant", None)  # an adapter may look at the very object
         return adapter if variant is None else variant(obj)
 
@@ -257,12 +273,3 @@ def _is_plain_object(kind: type) -> bool:
 def _is_jax_node(obj: Any) -> bool:
     jax = sys.modules.get("jax")
     return jax is not None and not jax.tree_util.all_leaves([obj])
-
-
-def _unknown(obj: Any, path: Path) -> str:
-    name = _name(type(obj))
-    return (
-        f"{format_path(path)}: no adapter knows a {name}, and perdure never pickles. Give its class "
-        "state_dict() and load_state_dict(), or get_state() and set_state(); or hand an adapter for it to "
-        "Run(adapters=[(Class, adapter)]); or leave the object out and rebuild it at start."
-    )

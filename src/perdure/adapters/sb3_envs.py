@@ -4,6 +4,9 @@ Durations and files of logs are no state, as for Gymnasium's own wrappers. Neith
 every step writes all of it before anybody reads it.
 """
 
+import atexit
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -127,8 +130,7 @@ class SubprocVecEnv(VecEnv):
         super().restore(obj, rest, walk)
         for index, reply in enumerate(self._ask(obj, walk, "restore", envs or ())):
             if reply.problem is not None:
-                place = format_path((*walk.path, "envs", index))
-                raise RuntimeError(f"{place}, in its worker: {': '.join(reply.problem)}")
+                raise remote.not_restored(reply, (*walk.path, "envs", index))
         return obj
 
     def _ask(self, obj: Any, walk: Walk, verb: remote.Verb, trees: Sequence[Tree]) -> list[remote.Reply]:
@@ -138,6 +140,7 @@ class SubprocVecEnv(VecEnv):
 
     def _refuse_without_snapshot(self, obj: Any, walk: Walk) -> None:
         """A worker would die of a method that is not there, so that its presence is asked for first."""
+        _end_at_exit(obj)
         with _told_of_deaths(obj):
             is_there = obj.has_attr("answer_perdure")
             outermost = set(obj.env_method("class_name")) if is_there else set()
@@ -147,6 +150,24 @@ class SubprocVecEnv(VecEnv):
                 "state cannot be reached. Make perdure.gym.Snapshot the outermost wrapper of each: "
                 "make_vec_env(…, vec_env_cls=SubprocVecEnv, wrapper_class=perdure.gym.Snapshot)."
             )
+
+
+_ended_at_exit: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Vectors whose workers a program that leaves without `close` ends; the list of such programs is a process's."""
+
+
+def _end_at_exit(obj: Any) -> None:
+    """Inside a `Snapshot`, workers let SIGTERM pass, with which Python ends them at its own end, and waits for them."""
+    if obj not in _ended_at_exit:
+        _ended_at_exit.add(obj)
+        atexit.register(_kill_workers, weakref.ref(obj), os.getpid())  # later than Python's own, hence called before
+
+
+def _kill_workers(reference: "weakref.ref[Any]", pid: int) -> None:
+    envs = reference()
+    if envs is not None and os.getpid() == pid:
+        for process in envs.processes:
+            process.kill()
 
 
 def _apart(tree: Tree) -> tuple[list[Tree] | None, Tree]:

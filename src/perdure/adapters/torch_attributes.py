@@ -9,6 +9,7 @@ import torch
 
 from perdure.adapters.adapter import Kind
 from perdure.adapters.containers import Children, Container
+from perdure.adapters.rebuilding import skeleton
 from perdure.adapters.torch_slots import check_slot, restore_slot
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
@@ -17,8 +18,11 @@ from perdure.tree.diff import summary
 from perdure.tree.leaves import PLAIN_TYPES, Tree
 from perdure.tree.paths import Step
 
-SHAPE = "shape"
-"""Below a tensor among the attributes: the setting that tells the shape a fresh start gives it."""
+SHAPE, DTYPE = "shape", "dtype"
+"""Below a tensor among the attributes: the settings that tell the shape and the dtype a fresh start gives it."""
+
+PARTS = ".parts"
+"""Below an attribute: the fact that tells which of its parts a fresh start must hold, for no tree can make them."""
 
 _OWN_PACKAGES = frozenset({"torch", "builtins", "typing", "abc"})
 
@@ -49,6 +53,10 @@ class ByAttributes(Container):
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """A dict of the attributes' trees; the class and its plain attributes are facts, those of `obj` settings."""
         note_class(self.subject(obj), walk)
+        return self.attribute_trees(obj, walk)
+
+    def attribute_trees(self, obj: Any, walk: Walk) -> dict[str, Tree]:
+        """The attributes' trees, by name."""
         return {name: captured(value, name, walk) for name, value in self.attributes(obj).items()}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
@@ -78,19 +86,16 @@ class ByAttributes(Container):
         return obj
 
 
-class Distribution(ByAttributes):
-    """`torch.distributions.Distribution`: its parameters are tensors among its attributes."""
-
-    id = "torch-distribution"
-
-
 def note_class(obj: Any, walk: Walk, *below: Step) -> None:
-    """Notes the class of an object at this place, or at the steps `below`, and what it has for all its objects."""
-    name, plain = _class_facts(type(obj))
+    """Notes the class of an object at this place, or at the steps `below`, and what it has for all its objects.
+
+    Also what the object has a value of its own for by now (`self.steps += 1`), which a fresh one does not have yet.
+    """
+    kind = type(obj)
+    name, attributes = _facts_of_class(kind)
     walk.fact(name, *below)
-    for attribute, text in plain:
-        if attribute not in vars(obj):
-            walk.fact(text, *below, attribute)
+    for attribute in attributes:
+        walk.fact(repr(getattr(kind, attribute)), *below, attribute)  # as it is now: a class may count, too
 
 
 def captured(value: Any, name: Step, walk: Walk) -> Tree:
@@ -101,9 +106,15 @@ def captured(value: Any, name: Step, walk: Walk) -> Tree:
     if type(value) in PLAIN_TYPES:
         walk.settings[(*walk.path, name)] = value
         return value
-    if isinstance(value, torch.Tensor):  # its numbers are state, and its shape may become another
+    if isinstance(value, torch.Tensor):  # its numbers are state, and its shape and its dtype may become others
         walk.settings[(*walk.path, name, SHAPE)] = "×".join(map(str, value.shape)) or "no axes"
-    return walk.capture(value, name)
+        walk.settings[(*walk.path, name, DTYPE)] = str(value.dtype).removeprefix("torch.")
+    tree = walk.capture(value, name)
+    if not isinstance(value, np.random.Generator):  # which comes back where none was
+        parts = skeleton(value, walk)
+        if parts is not None:
+            walk.fact(parts, name, PARTS)
+    return tree
 
 
 def is_data(value: Any) -> bool:
@@ -116,10 +127,10 @@ def is_data(value: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _class_facts(kind: type) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Its name, and plain values that a user's class has for all its objects (`class Net(nn.Module): scale = 0.1`)."""
+def _facts_of_class(kind: type) -> tuple[str, tuple[str, ...]]:
+    """Its name, and where a user's class has plain values for all its objects (`class Net(nn.Module): scale = 0.1`)."""
     found: dict[str, Any] = {}
     for cls in reversed(kind.__mro__):
         found |= vars(cls) if cls.__module__.partition(".")[0] not in _OWN_PACKAGES else {}
-    plain = ((name, repr(value)) for name, value in sorted(found.items()) if type(value) in PLAIN_TYPES)
-    return name_of(kind), tuple((name, text) for name, text in plain if not name.startswith("_"))
+    plain = sorted(name for name, value in found.items() if type(value) in PLAIN_TYPES)
+    return name_of(kind), tuple(name for name in plain if not name.startswith("_"))

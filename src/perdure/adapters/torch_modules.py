@@ -28,7 +28,11 @@ FROZEN = ".frozen"
 HOOKS = ".hooks"
 EXTRA_STATE = "_extra_state"
 
-_BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"} | {"_compiled_call_impl", "_is_fsdp_managed_module"}
+_BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"} | {
+    "_compiled_call_impl",
+    "_is_fsdp_managed_module",
+    "_is_torch_compile",  # which `torch.compile` leaves on the module that it wraps
+}
 _DERIVED = frozenset({"_all_weights", "_flat_weight_refs", "_flat_weights", "_flat_weights_names"})
 """What recurrent layers know of their own parameters."""
 

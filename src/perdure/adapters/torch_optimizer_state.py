@@ -14,6 +14,7 @@ from perdure.tree.leaves import PLAIN_TYPES, Alias, Tree, leaves
 from perdure.tree.paths import format_path
 
 STATE = "state"
+GRADIENTS = "gradients"
 
 _UNEVEN = frozenset({"Adafactor", "LBFGS"})
 """Kinds that keep other things for one parameter than for another."""
@@ -112,6 +113,22 @@ def restore_state(obj: torch.optim.Optimizer, saved: Mapping[int | str, Any]) ->
         state[parameter] = {
             name: _placed(value, old.get(name), _device_of(name, parameter, group)) for name, value in entry.items()
         }
+
+
+def with_gradient(parameters: Sequence[torch.Tensor]) -> list[int]:
+    """The parameters, by index, that have a gradient.
+
+    Its numbers are used up at a boundary. But after `zero_grad(set_to_none=False)` one that the next loss does not
+    reach has a gradient of zeros, with which moments move it on; without any, optimizers leave it alone.
+    """
+    return [at for at, each in enumerate(parameters) if each.grad is not None and each.grad.layout == torch.strided]
+
+
+def give_gradients(parameters: Sequence[torch.Tensor], indices: Sequence[int]) -> None:
+    """Gives a gradient of zeros to those parameters, and none to the others."""
+    wanted = frozenset(indices)
+    for at, parameter in enumerate(parameters):
+        parameter.grad = torch.zeros_like(parameter) if at in wanted else None
 
 
 def _device_of(name: str, parameter: torch.Tensor, group: Mapping[str, Any]) -> torch.device:

@@ -7,7 +7,15 @@ import torch
 
 from perdure.adapters.containers import Children
 from perdure.adapters.torch_attributes import ByAttributes
-from perdure.adapters.torch_optimizer_state import STATE, capture_state, restore_state, state_by_index
+from perdure.adapters.torch_optimizer_state import (
+    GRADIENTS,
+    STATE,
+    capture_state,
+    give_gradients,
+    restore_state,
+    state_by_index,
+    with_gradient,
+)
 from perdure.adapters.torch_tensors import capture_tensor
 from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
@@ -56,6 +64,7 @@ class Optimizer(ByAttributes):
             PARAMETERS: [capture_tensor(each, walk, PARAMETERS, at) for at, each in enumerate(parameters)],
             GROUPS: walk.capture(_groups(obj), GROUPS),
             STATE: capture_state(state, walk),
+            GRADIENTS: with_gradient(parameters),
             **super().capture(obj, walk),
         }
 
@@ -78,10 +87,11 @@ class Optimizer(ByAttributes):
         for group, restored in zip(obj.param_groups, walk.restore(_groups(obj), tree[GROUPS], GROUPS), strict=True):
             group.update({name: value for name, value in restored.items() if name != PARAMETERS})
         restore_state(obj, walk.rebuild_at(tree[STATE], STATE))
+        give_gradients(parameters_of(obj), walk.rebuild_at(tree[GRADIENTS], GRADIENTS))
         return super().restore(obj, _own(tree), walk)
 
 
-_PARTS = frozenset({PARAMETERS, GROUPS, STATE})
+_PARTS = frozenset({PARAMETERS, GROUPS, STATE, GRADIENTS})
 
 
 def _own(tree: dict[Any, Tree]) -> dict[Any, Tree]:

@@ -7,7 +7,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from perdure.adapters.adapter import Adapter, ExactAdapter, Kind
-from perdure.adapters.numpy_arrays import check_array
+from perdure.adapters.numpy_arrays import check_array, share_elements
 from perdure.adapters.torch_dtypes import array_of, numpy_dtype, tensor_from
 from perdure.adapters.torch_sparse import SPARSE, check_sparse, sparse_from, sparse_tree
 from perdure.adapters.walk import Walk
@@ -60,7 +60,7 @@ class Tensor(ExactAdapter):
         if isinstance(tree, dict):
             return sparse_from(tree).to(obj.device)
         if walk.inside_live and has_place_for(tree.value, obj):
-            return copy_into(obj, tree.value)
+            return _written(obj, tree.value, walk)
         return tensor_from(tree.value).to(obj.device)
 
 
@@ -91,6 +91,7 @@ class Parameter(Tensor):
 
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """Writes the saved numbers into the parameter's own storage."""
+        _is_written_already(obj, walk)
         return copy_into(obj, tree.value)
 
 
@@ -191,6 +192,28 @@ def copy_into(target: torch.Tensor, value: np.ndarray) -> torch.Tensor:
     return target
 
 
+def _written(target: torch.Tensor, value: np.ndarray, walk: Walk) -> torch.Tensor:
+    """The target with other numbers; a tensor of its own where this restore has put others into its memory.
+
+    A fresh `spectral_norm` of the older kind shows its parameter's own memory as the weight, a used one does not.
+    """
+    if not _is_written_already(target, walk):
+        return copy_into(target, value)
+    is_same = array_of(target).value.tobytes() == value.tobytes()
+    return target if is_same else tensor_from(value).to(target.device)
+
+
+def _is_written_already(target: torch.Tensor, walk: Walk) -> bool:
+    """Whether the restore has written to elements of this tensor at another place; notes that it does now."""
+    if not target.is_cpu:
+        return False
+    array = array_of(target).value
+    met = walk.memory.setdefault(target.untyped_storage().data_ptr(), [])
+    is_written = any(share_elements(array, other) for _, other in met)
+    met.append((walk.path, array))
+    return is_written
+
+
 def has_place_for(value: np.ndarray, target: torch.Tensor) -> bool:
     """Whether the numbers can be copied into the target and lie in memory as they were saved."""
     if target.layout is not torch.strided or target.is_inference() or tuple(target.shape) != value.shape:
@@ -203,3 +226,8 @@ def has_place_for(value: np.ndarray, target: torch.Tensor) -> bool:
 def rebuild(tree: Tree, walk: Walk) -> torch.Tensor:
     """A tensor without a target, on the CPU."""
     return tensor_from(tree.value) if isinstance(tree, Array) else sparse_from(tree)
+
+
+def rebuild_size(tree: Tree, walk: Walk) -> torch.Size:
+    """A size without a target."""
+    return torch.Size(tree)

@@ -51,7 +51,8 @@ class Walk:
         self.facts: dict[Path, str] = {}
         """Functions, classes and dtypes met by `capture`, by path."""
         self.memory: dict[int, list[tuple[Path, Any]]] = {}
-        """Arrays inside environments met by `capture`, with their places, by the identity of what owns their memory."""
+        """Arrays inside environments met by `capture`, with their places, by the identity of what owns their memory;
+        for `restore`, tensors written to, by the address of their storage."""
         self.settings: dict[Path, Plain] = {}
         """Plain values met by `capture` that were chosen when objects were built: a fresh start must hold the same."""
         self.values: set[Step] = set()

@@ -98,7 +98,7 @@ def restore(
         objects = _apply(wanted, targets, resolver)
         values = _compare(wanted, expected, objects, resolver, place)
     except Exception as error:
-        problem = str(error).rstrip(".")
+        problem = str(error).removeprefix(f"{place}: ").rstrip(".")
         raise RestoreError(f"{place}: restoring failed: {problem}. {_put_back(before, targets, resolver)}") from error
     except BaseException:  # an interrupt
         _put_back(before, targets, resolver)

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from perdure.errors import NoCheckpointError, UsageError
 from perdure.format.manifest import Manifest
 from perdure.runs.directory import RunDirectory, step_name, steps_of
 from perdure.runs.loading import newest_intact
+from perdure.runs.normaliser import NAME as NORMALISER
 from perdure.runs.policies import store_of
 from perdure.runs.policy_record import export_checkpoint
 from perdure.runs.record import read_record
@@ -51,9 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
     directory, manifest = checkpoint.run, checkpoint.manifest()
     launch = _launch(directory)
     components = _components(arguments.components, directory, launch, manifest)
-    export_checkpoint(checkpoint.store, checkpoint.name, components, store_of(arguments.to), launch=launch)
+    exported, problem = export_checkpoint(
+        checkpoint.store, checkpoint.name, components, store_of(arguments.to), launch=launch
+    )
     place = Path(arguments.to).expanduser().absolute()
-    print(f"{place}: a policy (evaluation only) of {', '.join(components)}, step {manifest.env_steps:,}")
+    print(f"{place}: a policy (evaluation only) of {', '.join(exported)}, step {manifest.env_steps:,}")
+    if problem is not None:
+        print(f"perdure: {place}: {problem}", file=sys.stderr)
     if launch.get("kind") == "trainer":
         print(f"play it with: perdure eval {shlex.quote(str(place))}")
     return ExitCode.DONE
@@ -91,6 +97,6 @@ def _components(
         return list(trainer.policy)
     policies = RunTarget(directory).policies() if directory is not None else []
     if policies:
-        return sorted(policies[0].manifest().components)
+        return sorted(policies[0].manifest().components.keys() - {NORMALISER})
     listed = ", ".join(f"{name} ({entry.adapter})" for name, entry in sorted(manifest.components.items()))
     raise UsageError(f"export: say which components are the policy, --components A,B; the checkpoint has {listed}.")

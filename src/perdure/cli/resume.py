@@ -41,7 +41,7 @@ _FIRST_LAUNCH = "A command is that of the first launch; options are those of the
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments; main splits off what stands after `--`."""
     parser.usage = (
-        "perdure resume DIR [--accept KEY=OLD:NEW] [--reason TEXT] [--total-steps N] [--keep-last N] "
+        "perdure resume DIR [--accept KEY=OLD:NEW] [--reason TEXT] [--total-steps N [--schedules HOW]] [--keep-last N] "
         "[--stop-after TIME] [--retry] [-- CMD …]"
     )
     parser.epilog = NOTE
@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         help="of a run of `perdure train`: go for another total of steps",
+    )
+    parser.add_argument(
+        "--schedules",
+        choices=["keep", "restretch"],
+        help="with --total-steps: what becomes of a learning rate that falls: its old line is finished and 0 stays, or "
+        "what is left of it is stretched over the steps that are left",
     )
     parser.add_argument(
         "--accept",
@@ -90,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--reason says why something is accepted; give --accept too.")
     if arguments.stop_after is not None:
         seconds("--stop-after", arguments.stop_after)
+    if arguments.schedules and arguments.total_steps is None:
+        raise UsageError("--schedules says what another total does; give --total-steps too.")
     given_texts(arguments.accept)  # what is no acceptance at all is said here, not in a script's traceback
     directory = open_directory(arguments.directory)
     refuse_policy(directory.path, "a run")
@@ -152,9 +160,11 @@ def _resume_trainer(
         return _finished(directory, found, total)
     last = arguments.keep_last if arguments.keep_last is not None else launch.get("keep_last", KEEP_LAST)
     keep = retention(last)
+    if arguments.schedules and not trainer.has_schedules:
+        raise UsageError(f"--schedules: in a run of {name} nothing depends on the total; leave it out.")
     trainer.check(directory.path, recorded, config)
     changed = {**launch, "config": config}
-    resumption = Resumption(changed, directory.path, keep, arguments.accept, arguments.reason)
+    resumption = Resumption(changed, directory.path, keep, arguments.accept, arguments.reason, arguments.schedules)
     with told(directory, stop_after=arguments.stop_after, retry=arguments.retry):
         return watch(directory, total, lambda progress: trainer.resume(resumption, progress))
 

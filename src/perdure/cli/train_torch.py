@@ -13,6 +13,7 @@ from perdure.runs.directory import open_directory
 if TYPE_CHECKING:
     from perdure.cli.progress import Progress
     from perdure.torch import PPOConfig, TrainResult
+    from perdure.torch.launch import Schedules
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class TorchPPOCommand:
     """Differences from the run that are accepted."""
     reason: str | None
     """Why."""
+    schedules: "Schedules | None"
+    """What another total than the run's does to the learning rate."""
+    policy_every: int | None
+    """Env-steps between policies; None: none."""
     stop_after: str | None
     """How long this process may run."""
 
@@ -67,6 +72,8 @@ def run(words: Sequence[str]) -> int:
             log_fn=progress,
             accept=command.accept,
             reason=command.reason,
+            schedules=command.schedules,
+            policy_every_steps=command.policy_every,
         )
 
     total_steps = command.config.total_timesteps
@@ -84,7 +91,7 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
     import tyro
 
     from perdure.torch import PPOConfig
-    from perdure.torch.launch import CHECKPOINT_EVERY
+    from perdure.torch.launch import CHECKPOINT_EVERY, Schedules, check_schedules
 
     def command(
         *,
@@ -92,6 +99,8 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
         run: Path,
         checkpoint_every: int = CHECKPOINT_EVERY,
         keep_last: int = KEEP_LAST,
+        policy_every: int | None = None,
+        schedules: Schedules | None = None,
         accept: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
         reason: str | None = None,
         stop_after: str | None = None,
@@ -104,6 +113,9 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
             run: The run's directory.
             checkpoint_every: Env-steps between checkpoints; after ten minutes without one, one is saved anyway.
             keep_last: How many of the newest checkpoints stay, pinned ones aside; 0 for all. A resume keeps as many.
+            policy_every: Env-steps between policies (weights for inference), which all stay; the end exports one, too.
+            schedules: What another total than the run's does to a falling learning rate: the old line is finished and
+                0 stays (keep), or what is left of it is stretched over the steps that are left (restretch).
             accept: Differences from the run that are accepted, KEY=OLD:NEW each, as the refusal says them.
             reason: Why they are accepted, for the run's history.
             stop_after: How long this process may run, such as 3h55m; it then commits and leaves with code 75.
@@ -113,7 +125,11 @@ def parse(words: Sequence[str]) -> TorchPPOCommand:
             raise UsageError("--reason says why something is accepted; give --accept too.")
         if checkpoint_every < 1:
             raise UsageError(f"--checkpoint-every {checkpoint_every}: a positive number of env-steps.")
-        return TorchPPOCommand(env, run, config, checkpoint_every, keep_last, accept, reason, stop_after)
+        if policy_every is not None and policy_every < 1:
+            raise UsageError(f"--policy-every {policy_every}: a positive number of env-steps.")
+        check_schedules(schedules, config)
+        options = config, checkpoint_every, keep_last, accept, reason, schedules, policy_every, stop_after
+        return TorchPPOCommand(env, run, *options)
 
     try:
         return tyro.cli(command, args=list(words), prog="perdure train torch-ppo")

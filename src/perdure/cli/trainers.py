@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from perdure.cli.training import Trained, cadence, require_torch, require_trainer
 from perdure.errors import UsageError
@@ -28,6 +28,8 @@ class Resumption:
     """Differences that are accepted."""
     reason: str | None
     """Why."""
+    schedules: Literal["keep", "restretch"] | None = None
+    """What another total does to schedules."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Trainer:
     """Goes on to the horizon."""
     policy: tuple[str, ...] = ("networks",)
     """The components that are its policy."""
+    has_schedules: bool = False
+    """Whether something may depend on the total."""
 
 
 def _check_nnx(directory: Path, recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
@@ -74,7 +78,7 @@ def _parts_of(config: Mapping[str, Any]) -> tuple[str, "NetworkConfig"]:
 def _resume_nnx(resumption: Resumption, progress: "Progress") -> Trained:
     from perdure.nnx import resume_ppo
 
-    return _resume(resume_ppo, resumption, progress)
+    return resume_ppo(**_terms(resumption), log_fn=progress)
 
 
 def _check_torch(directory: Path, recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
@@ -92,19 +96,19 @@ def _check_torch(directory: Path, recorded: Mapping[str, Any], changed: Mapping[
 def _resume_torch(resumption: Resumption, progress: "Progress") -> Trained:
     from perdure.torch import resume_ppo
 
-    return _resume(resume_ppo, resumption, progress)
+    return resume_ppo(**_terms(resumption), log_fn=progress, schedules=resumption.schedules)
 
 
-def _resume(resume: Callable[..., Trained], resumption: Resumption, progress: "Progress") -> Trained:
-    return resume(
-        resumption.launch,
-        resumption.directory,
-        checkpoint_every=cadence(resumption.launch["config"]["checkpoint_every_steps"]),
-        keep=resumption.keep,
-        log_fn=progress,
-        accept=resumption.accept,
-        reason=resumption.reason,
-    )
+def _terms(resumption: Resumption) -> dict[str, Any]:
+    """What every trainer is told."""
+    return {
+        "record": resumption.launch,
+        "run_directory": resumption.directory,
+        "checkpoint_every": cadence(resumption.launch["config"]["checkpoint_every_steps"]),
+        "keep": resumption.keep,
+        "accept": resumption.accept,
+        "reason": resumption.reason,
+    }
 
 
 def trainer_named(name: Any) -> Trainer | None:
@@ -113,5 +117,5 @@ def trainer_named(name: Any) -> Trainer | None:
         case "ppo":
             return Trainer(("ppo", "total_steps"), _check_nnx, _resume_nnx)
         case "torch-ppo":
-            return Trainer(("total_timesteps",), _check_torch, _resume_torch)
+            return Trainer(("total_timesteps",), _check_torch, _resume_torch, has_schedules=True)
     return None

@@ -34,7 +34,9 @@ TRACE = "traced"
 """Last step of a fact that holds the digest of a traced function: `DIGEST under VERSION`."""
 
 _UNDER = " under "
-_NO_FACT = "no function"
+NO_FACT = "no function"
+"""Where one side has none."""
+
 _ADVICE = "Build it with the function, class or dtype that the run used, or accept the change."
 _READABLE = (bool, int, float, complex, str, bytes)
 _NAMED = FunctionType | BuiltinFunctionType | ModuleType | type | np.dtype | np.ufunc
@@ -187,7 +189,7 @@ def compare_facts(component: str, saved: Mapping[str, str], found: Mapping[str, 
 
 
 def _finding(component: str, path: str, saved: Mapping[str, str], found: Mapping[str, str]) -> Finding:
-    old, new = saved.get(path, _NO_FACT), found.get(path, _NO_FACT)
+    old, new = saved.get(path, NO_FACT), found.get(path, NO_FACT)
     rule = RULES["algorithm"]
     key = f"{component}/{path}" if path else component
     return Finding(key, old, new, _ADVICE, "algorithm", rule.meaning, f"{old}:{new}")

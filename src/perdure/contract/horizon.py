@@ -19,8 +19,8 @@ PROGRESS = "progress of schedules"
 """Key of the contract's section `horizon` that keeps the knots."""
 
 _ADVICE = (
-    'Say what schedules do: Run(schedules="none"), "keep" or "restretch" (docs/contract.md); or pass the saved total, '
-    "accept the change, or start a new run."
+    'Say what schedules do: Run(schedules="none"), "keep" or "restretch" (docs/contract.md; a trainer: --schedules); '
+    "or pass the saved total, accept the change, or start a new run."
 )
 
 

@@ -1,13 +1,14 @@
 """`Player`: a policy of one's own as `perdure eval --entry` plays it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from perdure import Policy, UsageError
+from perdure.gym.normalised import as_trained
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def make(env_id: str) -> gymnasium.Env[Any, Any]:
 
 
 def prepared(policy: Policy, player: Any, env: gymnasium.Env[Any, Any]) -> Player:
-    """A player whose environment was compared, and whose targets hold the policy.
+    """A player whose environment was compared and is seen as it was in training, and whose targets hold the policy.
 
     Args:
         policy: The policy.
@@ -58,14 +59,15 @@ def prepared(policy: Policy, player: Any, env: gymnasium.Env[Any, Any]) -> Playe
         env: What it was handed.
 
     Raises:
-        UsageError: it is no player, or its targets have other names.
+        UsageError: it is no player, its targets have other names, or what it saw was normalised by nobody knows what.
         PolicyMismatchError: the environment, what was declared, or a target is another one than the run's.
     """
     if not isinstance(player, Player):
         raise UsageError(f"the entry gave a {type(player).__name__}, not a perdure.gym.Player.")
-    policy.check(env=player.env or env, contract=player.contract)
+    seen = as_trained(player.env or env, policy)
+    policy.check(env=seen, contract=player.contract)
     policy.load(**player.targets)
-    return player
+    return replace(player, env=seen)
 
 
 def play(

@@ -89,6 +89,10 @@ class Recorded(gymnasium.Wrapper):
     def replay(self, recording: Recording, states: dict[str, Any]) -> None:
         """Brings the environment where it was when the recording ended.
 
+        Where this fails, the engine stands somewhere on the way and the recording is still its own: replaying that one
+        is the only way back. A restore does so, and says if even this failed, which takes an environment that is not
+        deterministic.
+
         Args:
             recording: of an environment that was built the same way. It goes on in this one.
             states: of all generators after its last step.
@@ -100,11 +104,11 @@ class Recorded(gymnasium.Wrapper):
         if recording.before is not None:
             set_states(self.env, recording.before, strict=False)
             _make_new_world(self.env.unwrapped)
-            self._last = self._repeat(recording)
-            self._note_last()
-            if self.recording.last != recording.last:
+            last = self._repeat(recording)
+            if digest_of_value(last) != recording.last:
                 raise self._differs(len(recording.actions), "the observation")
             self._compare_generators(states, len(recording.actions))
+            self._last = last  # no sooner: after a replay that failed, the own recording brings back what was
         set_states(self.env, states, strict=True)
         self.recording, self.steps_since_reset = recording, len(recording.actions)
 

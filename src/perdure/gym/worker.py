@@ -11,13 +11,19 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import write_to_shared_memory
 
-from perdure.adapters import Adapter
-from perdure.adapters.remote import answer
+from perdure.adapters import Adapter, process_rng
+from perdure.adapters.remote import answer, refusal
 from perdure.adapters.resolve import Resolver
 from perdure.gym.layers import seed_layers
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach a whole process group. The training process acts on them; its end ends the workers."""
+
+_DRAWS_GLOBALLY = (
+    "the environment has drawn from a global generator of its worker process (random, numpy.random or torch), or has "
+    "seeded it, and no checkpoint holds those. Let it draw from self.np_random, or a generator that is an attribute, "
+    'or build the environments with mode="sync", where the global generators are those of the run.'
+)
 
 _NOT_BY_CALL = frozenset({"reset", "step", "close", "_setattr", "_check_spaces"})
 
@@ -90,6 +96,8 @@ class _Worker:
         self._pending = False
         """Whether the last step ended the episode and no reset has followed."""
         self._observation: Any = None
+        self._global_generators = process_rng.states()
+        """What they held when the environment had been made."""
         self._commands = {
             "reset": self._reset,
             "reset-noop": lambda _: (self._shown(self._observation), {}),
@@ -139,6 +147,8 @@ class _Worker:
 
     def _serve_state(self, data: Any) -> Any:
         asked, kept = data
+        if asked.verb == "capture" and process_rng.states() != self._global_generators:
+            return refusal(asked, _DRAWS_GLOBALLY), self._pending
         reply = answer(self._env, asked, self._resolver)
         if kept is not None and reply.problem is None:
             self._pending, self._observation = kept

@@ -15,6 +15,7 @@ from perdure.runs.committer import Committer, Pending
 from perdure.runs.directory import step_name
 from perdure.runs.holding import Budget, is_too_large
 from perdure.runs.opening import OpenRun
+from perdure.runs.unchanged import refuse_changes
 from perdure.tree.snapshot import Snapshot
 
 Objects = Mapping[str, Any]
@@ -74,18 +75,20 @@ class Boundaries:
         def take() -> Snapshot:
             snapshot = capture(objects, self._resolver, now).snapshot
             self._opened.committer.refuse_lost(snapshot)
+            refuse_changes(self._opened.fixed, snapshot)
             self.note(now, metrics)  # not before the state is in hand
             return snapshot
 
         self._resets.on_cadence = self._every.is_due(self.counters, now, 0.0)
-        before = self._saved, self._saved_at
-        self._saved, self._saved_at = now, time.monotonic()
-        try:
-            self._opened.committer.commit(take, metrics, at_once=at_once)
-        except BaseException:
-            self._saved, self._saved_at = before
-            raise
-        self._held = None
+        with self._opened.committer.exclusively():
+            before = self._saved, self._saved_at
+            self._saved, self._saved_at = now, time.monotonic()
+            try:
+                self._opened.committer.commit(take, metrics, at_once=at_once)
+            except BaseException:
+                self._saved, self._saved_at = before
+                raise
+            self._held = None
 
     def hold(self, live: Objects, values: Objects, metrics: Mapping[str, Any] | None) -> None:
         """Keeps the boundary that was just noted in memory, if that is cheap enough. Never raises."""
@@ -95,6 +98,7 @@ class Boundaries:
         try:
             snapshot = capture({**live, **values}, self._resolver, self.counters).snapshot
             self._opened.committer.refuse_lost(snapshot)
+            refuse_changes(self._opened.fixed, snapshot)
         except Exception as error:  # noqa: BLE001 - the boundary is not due: who cannot be held now may be saved later
             _log.info("boundary %d is not held in memory: %s", self.counters.boundary, error)
             self._budget.is_spent = True

@@ -31,8 +31,8 @@ def environment_of(component: Component) -> dict[str, str]:
     facts, first = component.facts, _first(component.facts)
     own = {key.removeprefix(first): text for key, text in facts.items() if key.startswith(first)}
     found = {
-        "observation_space": _space("observation_space", facts, own, first),
-        "action_space": _space("action_space", facts, own, first),
+        "observation_space": _space("observation_space", component, own, first),
+        "action_space": _space("action_space", component, own, first),
         VERSION: facts.get(VERSION),
     }
     specs = [key for key in own if key == "spec" or key.endswith("/spec")]
@@ -50,10 +50,13 @@ def _first(facts: Mapping[str, str]) -> str:
     return next((match[0] for match in matches), "")
 
 
-def _space(name: str, facts: Mapping[str, str], own: Mapping[str, str], first: str) -> str | None:
+def _space(name: str, component: Component, own: Mapping[str, str], first: str) -> str | None:
     """The space that a policy meets: of the vector's outermost wrapper that has one, else of the environment's."""
+    facts = component.facts
     if first:
-        ending = re.compile(rf"(?:env/|venv/)*_?single_{name}")
+        # A vector of Stable-Baselines3 has the spaces of one environment, under the name that others give their own.
+        single = "" if component.adapter.startswith("sb3-") else "_?single_"
+        ending = re.compile(rf"(?:env/|venv/)*{single}{name}")
         of_vector = sorted((key for key in facts if ending.fullmatch(key)), key=len)
         if of_vector:
             return facts[of_vector[0]]
@@ -91,8 +94,11 @@ def _wrappers(tree: Tree) -> Iterator[str]:
 
 def main_environment(components: Mapping[str, Component]) -> Component | None:
     """The environment that a run trains in: `env` or `envs` if there are several, else the first by name."""
-    found = {name: part for name, part in components.items() if part.adapter in ADAPTERS}
-    for name in ("envs", "env", *sorted(found)):
-        if name in found:
-            return found[name]
-    return None
+    name = main_environment_name(components)
+    return None if name is None else components[name]
+
+
+def main_environment_name(components: Mapping[str, Component]) -> str | None:
+    """Its name."""
+    found = sorted(name for name, part in components.items() if part.adapter in ADAPTERS)
+    return next((name for name in ("envs", "env", *found) if name in found), None)

@@ -32,6 +32,7 @@ from perdure.runs.resumption import (
     read_history,
     told_acceptances,
 )
+from perdure.runs.unchanged import Fixed, fixed_parts
 from perdure.store.local import REMOVED_PREFIX
 from perdure.tree.snapshot import CLASSES
 
@@ -80,6 +81,8 @@ class OpenRun:
     """Where it stands."""
     restored: Restored
     """Its components."""
+    fixed: Fixed
+    """What its components, as they were handed in, have in common with every checkpoint."""
     resumed: bool
     """Whether it went on from a checkpoint."""
     progress: Progress | None
@@ -134,8 +137,10 @@ def _begin(opening: Opening) -> OpenRun:
         journal.close()
         raise
     restored = Restored(dict(opening.targets), captured.values)
-    progress = progress_of(contract)
-    return OpenRun(journal, committer, opening.start, restored, resumed=False, progress=progress, notices=notices)
+    progress, fixed = progress_of(contract), fixed_parts(captured.snapshot)
+    return OpenRun(
+        journal, committer, opening.start, restored, fixed, resumed=False, progress=progress, notices=notices
+    )
 
 
 def _resume(opening: Opening) -> OpenRun:
@@ -177,8 +182,8 @@ def _resume(opening: Opening) -> OpenRun:
     past = Past(verdict.contract, opened.digest, amended, manifest.trained_s, optimizers)
     counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
     committer = _committer(opening, journal, record.run_id, past)
-    progress = verdict.progress
-    return OpenRun(journal, committer, counters, restored, resumed=True, progress=progress, notices=notices)
+    progress, fixed = verdict.progress, fixed_parts(fresh.snapshot)
+    return OpenRun(journal, committer, counters, restored, fixed, resumed=True, progress=progress, notices=notices)
 
 
 def _committer(opening: Opening, journal: Journal, run_id: str, past: Past) -> Committer:

@@ -22,11 +22,12 @@ from perdure.runs.directory import RunDirectory, newest_first, step_name, steps_
 from perdure.runs.environments import ADAPTERS
 from perdure.runs.journal import Journal
 from perdure.runs.metrics import read_metrics
-from perdure.runs.policy_record import about_of
+from perdure.runs.normaliser import with_normaliser
+from perdure.runs.policy_record import about_of, not_exported
 from perdure.runs.record import read_record
 from perdure.runs.retention import Candidate, Keep, KeepAny
 from perdure.store.local import LocalStore
-from perdure.tree.snapshot import Snapshot
+from perdure.tree.snapshot import Component, Snapshot
 
 _log = logging.getLogger("perdure")
 
@@ -83,6 +84,7 @@ class Policies:
     scores: dict[str, Mapping[str, float]] = field(default_factory=dict)
     """Scores of the boundaries at which this process exported, by name."""
     _last_at: float = field(default_factory=time.monotonic)
+    _has_told: bool = False
 
     def is_due(self, before: Counters, now: Counters, *, at_horizon: bool) -> bool:
         """Whether the cadence exports at the boundary `now`: at the horizon, always."""
@@ -112,7 +114,10 @@ class Policies:
         """
         chosen = _chosen(self.terms.components if components is None else components, source)
         snapshot = capture({name: source.objects[name] for name in chosen}, source.resolver, source.counters).snapshot
-        about = _about(source, snapshot)
+        environments = _environments(source)
+        about = _about(source, snapshot, environments.components)
+        snapshot, problem = with_normaliser(snapshot, environments)
+        self._tell(source, problem)
         if path is not None:
             store, name = store_of(path)
             save_policy(store, name, snapshot, about)
@@ -124,6 +129,12 @@ class Policies:
             source.journal.lineage.append("exported", durable=False, policy=name, digest=digest)
         self._retain(store, source)
         return directory / name
+
+    def _tell(self, source: Source, problem: str | None) -> None:
+        """Once: a policy without the statistics that it was trained behind acts wrongly."""
+        if problem is not None and not self._has_told:
+            self._has_told = True
+            _log.warning("%s: %s", source.directory.path, not_exported(problem))
 
     def _retain(self, store: LocalStore, source: Source) -> None:
         """Removes what the terms do not keep. What earlier processes scored stands in the metric rows."""
@@ -154,10 +165,14 @@ def _chosen(names: Sequence[str], source: Source) -> list[str]:
     return sorted(set(names))
 
 
-def _about(source: Source, snapshot: Snapshot) -> PolicyAbout:
-    committer, directory = source.committer, source.directory
+def _environments(source: Source) -> Snapshot:
+    """The run's environments as they are."""
     environments = {name: obj for name, obj in source.objects.items() if _adapter(source, name) in ADAPTERS}
-    facts = capture(environments, source.resolver, source.counters).snapshot.components
+    return capture(environments, source.resolver, source.counters).snapshot
+
+
+def _about(source: Source, snapshot: Snapshot, facts: Mapping[str, Component]) -> PolicyAbout:
+    committer, directory = source.committer, source.directory
     checkpoint = _same_checkpoint(source, snapshot)
     record = read_record(directory.record)
     return about_of(

@@ -18,6 +18,8 @@ from perdure.contract.text import same
 from perdure.errors import ContractError, Finding, NoCheckpointError, PolicyMismatchError, UsageError
 from perdure.format.manifest import FILE_NAME as CHECKPOINT_FILE
 from perdure.runs.environments import VERSION, environment_of
+from perdure.runs.normaliser import NAME as NORMALISER
+from perdure.runs.normaliser import Normaliser, normaliser_of
 from perdure.runs.policies import store_of
 from perdure.tree.diff import summary
 from perdure.tree.leaves import owned
@@ -55,6 +57,11 @@ class Policy:
     def components(self) -> tuple[str, ...]:
         """The names of its components, sorted."""
         return tuple(self._opened.snapshot.components)
+
+    @property
+    def normaliser(self) -> Normaliser | None:
+        """What the run's environments normalised observations by, if they did and it is one for all of them."""
+        return normaliser_of(self._opened.snapshot)
 
     @property
     def env_steps(self) -> int:
@@ -104,13 +111,16 @@ class Policy:
         findings = [*self._settings(fresh), *self._of_environment(env)]
         snapshot = self._opened.snapshot
         # Values adopt what they are given, and this policy may be asked again.
-        parts = {name: replace(part, tree=owned(part.tree)) for name, part in snapshot.components.items()}
+        parts = {
+            name: replace(snapshot.components[name], tree=owned(snapshot.components[name].tree)) for name in targets
+        }
         conditions = Conditions(findings, fresh=fresh)
         try:
             wanted = replace(snapshot, components=parts)
-            return restore(wanted, targets, self._resolver, str(self.path), conditions=conditions).objects
+            objects = restore(wanted, targets, self._resolver, str(self.path), conditions=conditions).objects
         except ContractError as error:
-            raise PolicyMismatchError(str(self.path), error.findings) from error
+            raise PolicyMismatchError(str(self.path), list(map(_without_acceptance, error.findings))) from error
+        return objects if self.normaliser is None else {**objects, NORMALISER: self.normaliser}
 
     def check(self, *, env: Any = None, contract: Mapping[str, Any] | None = None) -> None:
         """Compares an environment with the one that the policy was trained in; a missing key is a difference.
@@ -136,7 +146,10 @@ class Policy:
         return _compared("environment", self.environment, environment_of(captured.snapshot.components["env"]))
 
     def _check_names(self, targets: Mapping[str, Any]) -> None:
-        unknown, missing = sorted(targets.keys() - set(self.components)), sorted(set(self.components) - targets.keys())
+        names = set(self.components) - ({NORMALISER} if self.normaliser is not None else set())
+        unknown, missing = sorted(targets.keys() - names), sorted(names - targets.keys())
+        if unknown == [NORMALISER] and self.normaliser is not None:
+            raise UsageError(f"{self.path}: {NORMALISER} needs no target: it is handed back.")
         if unknown:
             raise UsageError(f"{self.path}: {unknown} are no components; the policy has {list(self.components)}.")
         if missing:
@@ -148,8 +161,7 @@ class Policy:
         saved, found = self.contract.get(SETTINGS, {}), formatted(fresh.settings)
         for path in sorted(saved.keys() & found.keys()):
             if path.rpartition("/")[2] not in TRAINING_ONLY and not same(saved[path], found[path]):
-                advice = "Build the module as the run did."
-                yield Finding(path, summary(saved[path]), summary(found[path]), advice, "interface")
+                yield Finding(path, summary(saved[path]), summary(found[path]), _ADVICE["module"], "interface")
 
 
 def load_policy(
@@ -167,11 +179,12 @@ def load_policy(
         path: the policy's directory.
         env: an environment that the policy is to act in; it is compared with the one that the policy was trained in.
         adapters: the user's own, as for `perdure.Run`.
-        **targets: one for every component of the policy. Modules are filled in place and are then in the mode that the
-            run had them in: call `eval()`.
+        **targets: one for every component of the policy but the normaliser. Modules are filled in place and are then
+            in the mode that the run had them in: call `eval()`.
 
     Returns:
-        By component name: the module itself, or the new value.
+        By component name: the module itself, or the new value; and the `Normaliser` that the policy holds, if it does,
+        as `observation_normaliser`, for which no target is handed in.
 
     Raises:
         NoCheckpointError: there is no policy at `path`.
@@ -198,7 +211,13 @@ def _compared(section: str, saved: Mapping[str, Any], found: Mapping[str, Any]) 
     ]
 
 
+def _without_acceptance(finding: Finding) -> Finding:
+    """A difference that a resume could accept, as it is told of a policy: there nothing can be accepted."""
+    return finding if finding.change is None else replace(finding, change=None, meaning="", advice=_ADVICE["module"])
+
+
 _ADVICE = {
+    "module": "Build the module as the run did.",
     "levels": "Play the levels that it was trained on, byte for byte.",
     "else": "Build the environment as the run did.",
 }

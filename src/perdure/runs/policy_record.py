@@ -9,7 +9,14 @@ from perdure.contract.sections import SETTINGS, START
 from perdure.errors import UsageError
 from perdure.format.manifest import ComponentEntry
 from perdure.format.nodes import decode_made
-from perdure.runs.environments import ADAPTERS, environment_of, main_environment, wrappers_of
+from perdure.runs.environments import (
+    ADAPTERS,
+    environment_of,
+    main_environment,
+    main_environment_name,
+    wrappers_of,
+)
+from perdure.runs.normaliser import GYMNASIUM, SB3, with_normaliser
 from perdure.store.local import LocalStore
 from perdure.tree.snapshot import Component, Snapshot
 
@@ -21,8 +28,8 @@ def export_checkpoint(
     to: tuple[LocalStore, str],
     *,
     launch: Mapping[str, Any] | None,
-) -> str:
-    """Makes a policy of components of a checkpoint; returns its digest.
+) -> tuple[list[str], str | None]:
+    """Makes a policy of components of a checkpoint; returns what is in it, and what to tell of what is not.
 
     Args:
         store: where the checkpoint stands.
@@ -43,10 +50,11 @@ def export_checkpoint(
         problem = f"{unknown} are no components" if unknown else "say which components are the policy"
         raise UsageError(f"{name}: {problem}; the checkpoint has {listed}.")
     environments = [part for part, entry in manifest.components.items() if entry.adapter in ADAPTERS]
+    others = {part: _component(part, manifest.components[part]) for part in environments}
     state = open_checkpoint(store, name, only=sorted(set(components))).snapshot
     about = about_of(
         state,
-        {part: _component(part, manifest.components[part]) for part in environments},
+        others,
         {part: entry.adapter for part, entry in manifest.components.items()},
         run_id=manifest.run_id,
         checkpoint=(name, digest),
@@ -55,7 +63,30 @@ def export_checkpoint(
         amended=manifest.amended,
         versions=manifest.arithmetic,
     )
-    return save_policy(*to, state, about)
+    state, problem = _normalised(store, name, state, about.wrappers, main_environment_name(others))
+    save_policy(*to, state, about)
+    return sorted(state.components), None if problem is None else not_exported(problem)
+
+
+def not_exported(problem: str) -> str:
+    """What to tell where observations are normalised by what a policy cannot hold."""
+    return (
+        f"the statistics that observations are normalised by are not in the policy: {problem}. It acts wrongly without "
+        "them. Normalise the vector as a whole, or keep a normaliser as a component (docs/policies.md)."
+    )
+
+
+def _normalised(
+    store: LocalStore, name: str, state: Snapshot, wrappers: Sequence[str], env: str | None
+) -> tuple[Snapshot, str | None]:
+    """The state with the normaliser of the environments, which are read only if they have one."""
+    if env is None or not {GYMNASIUM, SB3} & set(wrappers):
+        return state, None
+    try:
+        environments = open_checkpoint(store, name, only=[env]).snapshot
+    except UsageError as error:
+        return state, f"the environments share objects with other components ({error})"
+    return with_normaliser(state, environments)
 
 
 def _component(name: str, entry: ComponentEntry) -> Component:

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import Any
 
 from perdure.checkpoint.capture import Counters
+from perdure.contract.horizon import PROGRESS
 from perdure.errors import UsageError
 from perdure.runs.arguments import count
 from perdure.runs.boundaries import Boundaries
@@ -66,6 +67,17 @@ class Standing:
         """Every difference from the run's first contract that was accepted: `KEY=OLD:NEW` each."""
         return self._told[1] if self._told else self._opened("amended").committer.amended
 
+    @property
+    def has_progress(self) -> bool:
+        """Whether `progress` tells how far schedules are.
+
+        It does if there is a horizon, and somebody said, now or at an earlier resume, what becomes of schedules if it
+        changes.
+        """
+        opened = self._opened("has_progress")
+        is_counted = PROGRESS in opened.committer.contract.get("horizon", {})
+        return opened.progress is not None and (self._contract_terms.schedules in ("keep", "restretch") or is_counted)
+
     def progress(self, env_steps: int | None = None) -> float:
         """How far schedules are, from 0 at the start to 1 at the end: `learning_rate = 3e-4 * (1 - run.progress())`.
 
@@ -79,7 +91,7 @@ class Standing:
             UsageError: the run has no horizon, or nobody said what schedules do when it changes.
         """
         progress = self._opened("progress").progress
-        if progress is None or self._contract_terms.schedules not in ("keep", "restretch"):
+        if progress is None or not self.has_progress:
             message = 'progress: give the Run a horizon and schedules="keep" or "restretch" (docs/contract.md).'
             raise UsageError(message)
         return progress.at(self.env_steps if env_steps is None else count("progress", "env_steps", env_steps))

@@ -18,15 +18,31 @@ from perdure.torch.loss import Gradients
 from perdure.torch.minibatches import Minibatch
 from perdure.torch.networks import ActorCritic, Dense
 from perdure.torch.state import Task, TrainingState
+from perdure.torch.stock import is_stock, is_stock_parameter
 
 Part = dict[Tensor, Tensor]
 """A view of a flat tensor for each parameter."""
 
 
 def is_plain(networks: ActorCritic, device: str) -> bool:
-    """Whether the networks are two dense towers of 32-bit floats on the processor, and nothing else but a scale."""
-    is_float = all(parameter.dtype == torch.float32 for parameter in networks.parameters())
-    return networks.features is None and networks.memory is None and torch.device(device).type == "cpu" and is_float
+    """Whether the networks are two dense towers on the processor, and nothing else but a scale.
+
+    32-bit floats, stock layers, no hooks: see `stock.py`. Under autocast, PyTorch computes something else.
+    """
+    towers = networks.policy, networks.value
+    if not (is_stock(networks, ActorCritic) and all(isinstance(tower, Dense) for tower in towers)):
+        return False
+    scale = [] if networks.log_std is None else [networks.log_std]
+    own = [*scale, *(part for tower in towers for layer in tower.linear() for part in (layer.weight, layer.bias))]
+    return (
+        networks.features is None
+        and networks.memory is None
+        and torch.device(device).type == "cpu"
+        and not torch.is_autocast_enabled("cpu")
+        and all(tower.is_stock() for tower in towers)
+        and all(map(is_stock_parameter, scale))
+        and len(set(own)) == len(own) == len([*networks.parameters()])  # neither tied nor more than these
+    )
 
 
 class ByHand:

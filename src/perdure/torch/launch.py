@@ -16,6 +16,13 @@ NAME = "torch-ppo"
 CHECKPOINT_EVERY = 100_000
 """Env-steps between checkpoints unless somebody says otherwise."""
 
+COMPONENT = "networks"
+"""The component that is the policy."""
+
+Schedules = Literal["keep", "restretch"]
+"""What another total does to a learning rate that falls: the old line is finished and 0 stays, or what is left of it is
+stretched over the steps that are left."""
+
 
 def launch_ppo(
     env_id: str,
@@ -29,6 +36,8 @@ def launch_ppo(
     log_fn: LogFn | None = None,
     accept: Sequence[str] = (),
     reason: str | None = None,
+    schedules: Schedules | None = None,
+    policy_every_steps: int | None = None,
 ) -> TrainResult:
     """Train in one of Gymnasium's environments, in a run that `perdure resume` can start again.
 
@@ -43,11 +52,14 @@ def launch_ppo(
         log_fn: As in `train`.
         accept: Differences from the run that are accepted, `KEY=OLD:NEW` each.
         reason: Why, for the lineage.
+        schedules: What another total than the run's does to the learning rate; it is refused if None.
+        policy_every_steps: Env-steps between policies in the run's directory, of which all stay; None: none.
 
     Raises:
         UsageError: If there is no such environment, or an option is refused.
         perdure.PerdureError: What opening or restoring the run raises.
     """
+    check_schedules(schedules, config)
     settings = {"checkpoint_every_steps": checkpoint_every_steps, **to_mapping(config)}
     seed_process(config.seed, run_directory)
     opened = Run(
@@ -55,7 +67,7 @@ def launch_ppo(
         config=settings,
         contract={"env": {"env_id": env_id}},
         horizon=HORIZON,
-        schedules=None if config.anneal_lr else "none",
+        schedules=schedules if config.anneal_lr else "none",
         free=(*FREE, "checkpoint_every_steps"),
         accept=accept,
         reason=reason,
@@ -65,9 +77,12 @@ def launch_ppo(
             "name": NAME,
             "config": {"env_id": env_id, **settings},
             "keep_last": (keep.last or 1) if keep else 0,
+            "policy_every_steps": policy_every_steps,
         },
         mode=mode,
         keep=keep,
+        policy=[COMPONENT],
+        policy_every=None if policy_every_steps is None else Every(env_steps=policy_every_steps),
     )
     with opened as run:
         return train(env_id, config, run=run, log_fn=log_fn)
@@ -82,6 +97,7 @@ def resume_ppo(
     log_fn: LogFn | None = None,
     accept: Sequence[str] = (),
     reason: str | None = None,
+    schedules: Schedules | None = None,
 ) -> TrainResult:
     """Go on with a run that `launch_ppo` started.
 
@@ -93,6 +109,7 @@ def resume_ppo(
         log_fn: As in `train`.
         accept: As in `launch_ppo`.
         reason: As in `launch_ppo`.
+        schedules: As in `launch_ppo`.
 
     Raises:
         UsageError: If the record is of another trainer, or of another version's.
@@ -111,7 +128,22 @@ def resume_ppo(
         log_fn=log_fn,
         accept=accept,
         reason=reason,
+        schedules=schedules,
+        policy_every_steps=record.get("policy_every_steps"),
     )
+
+
+def check_schedules(schedules: Schedules | None, config: PPOConfig) -> None:
+    """Refuses to stretch what does not depend on the total.
+
+    Raises:
+        UsageError: the learning rate is constant.
+    """
+    if schedules is not None and not config.anneal_lr:
+        raise UsageError(
+            f"schedules={schedules}: the learning rate is constant (anneal_lr=False), so that any total is taken; "
+            "leave schedules out."
+        )
 
 
 def options_of(record: Mapping[str, Any]) -> tuple[str, int, PPOConfig]:

@@ -14,6 +14,7 @@ from perdure.torch.gradients import FlatGradients
 from perdure.torch.loss import Gradients
 from perdure.torch.minibatches import Minibatch
 from perdure.torch.state import Task, TrainingState
+from perdure.torch.stock import is_stock_adam
 
 Said = tuple[Tensor, Tensor, Tensor]
 """Log-probabilities of the actions, entropies of the policy and values, shape (batch,) each."""
@@ -51,9 +52,10 @@ class Learner(Protocol):
 def learner_of(task: Task, state: TrainingState) -> Learner:
     """The fastest learner that takes these networks.
 
-    Adam lays out its state in its first step, so the first update of all is autograd's.
+    Adam lays out its state in its first step, so the first update of all is autograd's; so are all of networks or an
+    optimizer that are not stock ones.
     """
-    if is_plain(state.networks, task.config.device) and state.optimizer.state:
+    if is_plain(state.networks, task.config.device) and is_stock_adam(state.optimizer, state.networks):
         return ByHand(task, state)
     return ByAutograd(task, state)
 

@@ -9,24 +9,21 @@ import gymnasium
 import numpy as np
 import torch
 
-from perdure import Policy, UsageError
+from perdure import Policy
+from perdure.gym import as_trained
 from perdure.torch.actions import actions_of
 from perdure.torch.config import PPOConfig, from_mapping
 from perdure.torch.environments import Factory, factory_of, is_image
 from perdure.torch.evaluation import play
-from perdure.torch.launch import NAME, options_of
+from perdure.torch.launch import COMPONENT, NAME, options_of
 from perdure.torch.networks import ActorCritic
 
-COMPONENT = "networks"
-"""The component that is the policy."""
-
 _NETWORKS = "class perdure:ActorCritic"
-_NORMALIZES = "class gymnasium:NormalizeObservation"
 
 
 def is_ours(policy: Policy) -> bool:
     """Whether the policy is that of a training by `perdure.torch`."""
-    return policy.components == (COMPONENT,) and policy.facts[COMPONENT].get(".") == _NETWORKS
+    return COMPONENT in policy.components and policy.facts[COMPONENT].get(".") == _NETWORKS
 
 
 def evaluate_policy(
@@ -50,14 +47,15 @@ def evaluate_policy(
         PolicyMismatchError: The environment is another one than the run's.
         UsageError: The environment cannot be made, or the networks see statistics that the policy does not hold.
     """
-    if _NORMALIZES in policy.wrappers:
-        raise UsageError(
-            f"{policy.path}: trained behind NormalizeObservation, whose running statistics belong to the training's "
-            "environments and no part of the policy. Keep a normaliser as a component of its own (docs/policies.md)."
-        )
     recorded = config_of(policy)
     config = replace(recorded, seed=seed, eval_episodes=episodes, eval_max_length=max_length, device="cpu")
-    factory = factory_of(env_id, config) if isinstance(env_id, str) else env_id
+    if config.wrappers == "normalize":  # observations by the policy's statistics, and rewards as they are
+        config = replace(config, wrappers="none")
+    make = factory_of(env_id, config) if isinstance(env_id, str) else env_id
+
+    def factory() -> gymnasium.Env[Any, Any]:
+        return as_trained(make(), policy)
+
     env = factory()
     try:
         is_named = "env_id" in policy.contract.get("env", {})

@@ -1,5 +1,6 @@
 """PPO, read from top to bottom: build, restore, collect, estimate, update, evaluate, save."""
 
+import logging
 import math
 import random
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ from perdure.torch.minibatches import minibatches_of
 from perdure.torch.networks import ActorCritic, to_numpy
 from perdure.torch.rollout import collect
 from perdure.torch.state import Carried, LogFn, Rollout, Task, TrainingState
+
+_log = logging.getLogger("perdure")
 
 HORIZON = "total_timesteps"
 """The field that says how long to train."""
@@ -106,10 +109,10 @@ def _train(task: Task, state: TrainingState, run: Run | None) -> TrainResult:
     config, metrics = task.config, {}
     if run is not None:
         metrics = restore(state, run)
+        _warn_of_rest(config, run)
     while state.env_steps < config.total_timesteps:
-        remaining = 1 - state.env_steps / config.total_timesteps if config.anneal_lr else 1
         for group in state.optimizer.param_groups:
-            group["lr"] = config.learning_rate * remaining
+            group["lr"] = config.learning_rate * _remaining(config, run, state.env_steps)
         rollout, metrics = collect(task, state)
         metrics |= update(task, state, rollout)
         before, state.env_steps = state.env_steps, state.env_steps + config.steps_per_update
@@ -123,6 +126,24 @@ def _train(task: Task, state: TrainingState, run: Run | None) -> TrainResult:
     if run is not None:
         run.finish()
     return TrainResult(state.networks, metrics, state.env_steps)
+
+
+def _remaining(config: PPOConfig, run: Run | None, env_steps: int) -> float:
+    """What is left of the learning rate: by the run's knots, if its total was ever changed."""
+    if not config.anneal_lr:
+        return 1
+    return 1 - (run.progress(env_steps) if run is not None and run.has_progress else env_steps / config.total_timesteps)
+
+
+def _warn_of_rest(config: PPOConfig, run: Run) -> None:
+    """A rate that has fallen to 0 stays there, whatever the total."""
+    if run.env_steps < config.total_timesteps and not _remaining(config, run, run.env_steps):
+        _log.warning(
+            "%s: the learning rate has fallen to 0 by %s env-steps and stays there: nothing more is learned. A "
+            "schedule is stretched before its end.",
+            run.directory,
+            f"{run.env_steps:,}",
+        )
 
 
 def restore(state: TrainingState, run: Run) -> dict[str, Any]:

@@ -110,11 +110,12 @@ class _Rolling:
         """The critic's estimates before each step, and advantages, shape (n_steps, n_envs) each."""
         record, config, networks = self.record, self._task.config, self._state.networks
         features = self._acting.features(record.observations, record.starts)
-        values = networks.value(features).squeeze(-1).cpu().numpy()
+        values = networks.value(features).squeeze(-1).float().cpu().numpy()
         after = values[1:].copy()
         if self._finals:
             steps, indices = zip(*self._finals, strict=True)
-            after[steps, indices] = networks.value(torch.stack([*self._finals.values()])).squeeze(-1).cpu().numpy()
+            finals = networks.value(torch.stack([*self._finals.values()]))
+            after[steps, indices] = finals.squeeze(-1).float().cpu().numpy()
         after[record.terminated] = 0
         advantages = advantages_of(record.rewards, values[:-1], after, record.dones, config)
         return torch.from_numpy(values[:-1]).to(config.device), torch.from_numpy(advantages).to(config.device)
