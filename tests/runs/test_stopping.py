@@ -257,6 +257,36 @@ def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(tmp_path: Path,
     training.go(1).stop()
 
 
+def test_a_loop_that_is_left_because_of_should_stop_is_no_end(tmp_path: Path, straight: Path, held_each_time: None):
+    """The process must not end with code 0, upon which nobody would start it again."""
+    with pytest.raises(Preempted, match="stopped by SIGTERM, step_0000000020 is durable") as caught:
+        leave_when_told(Training(tmp_path / "x", every=SELDOM))
+
+    assert (caught.value.code, events(tmp_path / "x")[-1]) == (75, "stopped")
+    assert_goes_on_exactly(tmp_path / "x", straight)
+
+
+def leave_when_told(training: Training) -> None:
+    """A user's loop that looks at `should_stop`, and goes on to no boundary."""
+    with training.run:
+        training.restore().go(2)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(boundaries.Budget, "allows", lambda _budget, _now: False)
+            training.go(1)  # which is not held
+        send(signal.SIGTERM)
+        assert training.run.should_stop
+
+
+def test_a_signal_at_the_very_end_leaves_no_thread_behind(tmp_path: Path, never_held: None):
+    training = Training(tmp_path / "x", every=SELDOM).restore().go(3)
+    send(signal.SIGTERM)
+    wait_until(lambda: any(thread.name == "perdure-stop" for thread in threading.enumerate()))
+    training.run.close()
+
+    wait_until(lambda: all(thread.name != "perdure-stop" for thread in threading.enumerate()))
+    assert events(tmp_path / "x")[-1] == "stopped"
+
+
 def test_handlers_are_put_back(tmp_path: Path):
     before = [signal.getsignal(number) for number in STOP_SIGNALS]
     first, second = Training(tmp_path / "x").restore(), Training(tmp_path / "y").restore()

@@ -2,14 +2,19 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 class _ToStderr(logging.Handler):
     """One line a notice; looks stderr up each time, for it may have been replaced."""
 
+    def __init__(self, clear: Callable[[], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._clear = clear
+
     def emit(self, record: logging.LogRecord) -> None:
+        self._clear()
         try:
             print(f"perdure: {record.getMessage()}", file=sys.stderr, flush=True)
         except OSError:  # nobody reads it; that is no reason to stop training
@@ -17,9 +22,13 @@ class _ToStderr(logging.Handler):
 
 
 @contextmanager
-def shown_notices() -> Iterator[None]:
-    """Shows the notices of every run that is opened inside."""
-    logger, handler = logging.getLogger("perdure"), _ToStderr(logging.WARNING)
+def shown_notices(clear: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Shows the notices of every run that is opened inside.
+
+    Args:
+        clear: called before each: takes away an unfinished line that stands there.
+    """
+    logger, handler = logging.getLogger("perdure"), _ToStderr(clear)
     propagates, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:

@@ -11,7 +11,7 @@ from perdure.cli.exit_codes import ExitCode
 from perdure.cli.notices import shown_notices
 from perdure.cli.output import duration
 from perdure.cli.progress import Progress
-from perdure.errors import Preempted, UsageError
+from perdure.errors import UsageError
 from perdure.runs.cadence import Every
 from perdure.runs.directory import RunDirectory, newest_first
 from perdure.runs.durations import seconds
@@ -56,15 +56,12 @@ def watch(directory: RunDirectory, total_steps: int, launch: Launch) -> int:
     """Runs a trainer with a progress line and its notices on stderr; says on stdout how it ended."""
     progress, started = Progress(directory, total_steps), time.monotonic()
     try:
-        with shown_notices():
+        with shown_notices(progress.close):
             result = launch(progress)
-    except Preempted:
-        progress.close()
-        raise
     except KeyboardInterrupt:
-        progress.close()
         raise KeyboardInterrupt(f"go on with: perdure resume {directory.path}") from None
-    progress.close()
+    finally:
+        progress.close()
     newest = next(newest_first(directory.store().names()))
     if progress.iterations == 0:
         print(f"{directory.path}: finished already, at {result.total_steps:,} steps ({newest}).")

@@ -409,17 +409,18 @@ class Run(Standing):
         opened = self._open
         if opened is None:
             return
-        try:
-            opened.committer.wait()
-            opened.journal.close_sinks()
-            opened.journal.lineage.append(event, trained_s=round(opened.committer.trained_s, 3), **facts)
-        except CommitError:
-            raise
-        except OSError as error:  # a line of history is no reason to fail at the very end
-            _log.warning("%s: the lineage could not be written: %s", self.directory, error)
-        finally:
-            self._told = round(opened.committer.trained_s, 3), opened.committer.amended
-            self._free()
+        with opened.committer.exclusively():  # a signal's thread may be committing
+            try:
+                opened.committer.wait()
+                opened.journal.close_sinks()
+                opened.journal.lineage.append(event, trained_s=round(opened.committer.trained_s, 3), **facts)
+            except CommitError:
+                raise
+            except OSError as error:  # a line of history is no reason to fail at the very end
+                _log.warning("%s: the lineage could not be written: %s", self.directory, error)
+            finally:
+                self._told = round(opened.committer.trained_s, 3), opened.committer.amended
+                self._free()
 
     def _free(self) -> None:
         self._open = None
@@ -430,13 +431,21 @@ class Run(Standing):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Closes the run; `finish` before it ends the run."""
+        """Closes the run; `finish` before it ends the run.
+
+        Raises:
+            Preempted: the run was told to stop, and the loop was left instead of going on to the next boundary.
+        """
         if self._pid not in (None, os.getpid()):
             return
-        if error is None:
-            self._end("stopped", why="closed")
-        else:
+        if error is not None:
             self.end(error)
+            return
+        try:
+            if self._stopper is not None:
+                self._stopper.leave()
+        finally:
+            self._end("stopped", why="closed")
 
     def end(self, error: BaseException) -> None:
         """Ends the run because of an exception: what is held in memory becomes durable first. Raises nothing.

@@ -69,7 +69,7 @@ class Stopper:
         self._open: tuple[Boundaries, Journal] | None = None
         self._asked: Asked | None = None
         self._told = threading.Lock()
-        self._wants_checkpoint = False
+        self._wants_checkpoint = self._closed = False
         self.preempted: Preempted | None = None
         """What ended the run, if a signal or the time limit did."""
         self._watch = signals.listen(self)
@@ -85,7 +85,7 @@ class Stopper:
 
     def close(self) -> None:
         """Ends the listening. A second call does nothing."""
-        self._open = None
+        self._open, self._closed = None, True
         if self._timer is not None:
             self._timer.cancel()
         signals.unlisten(self)
@@ -162,7 +162,7 @@ class Stopper:
     def _make_durable(self) -> None:
         """Beside the main thread: saves what is in memory, as soon as that is the last boundary, or time is short."""
         started, was_late = time.monotonic(), False
-        while self.preempted is None:
+        while not self._closed:
             if self._open is not None:
                 boundaries, _ = self._open
                 is_late = not was_late and time.monotonic() - started > PATIENCE_S
@@ -176,12 +176,23 @@ class Stopper:
         try:
             self._tell(boundaries.commit_held())
         except Exception as error:  # noqa: BLE001 - of a thread: the main thread meets it too, at its next boundary
-            _log.error("%s: the last boundary could not be saved: %s", self._directory, error)
+            if not self._closed:  # else there is nothing to save any more
+                _log.error("%s: the last boundary could not be saved: %s", self._directory, error)
             return False
         return True
 
     def _leave_if_covered(self) -> None:
-        if self._open is None or self._asked is None or not self._open[0].is_covered:
+        if self._open is not None and self._open[0].is_covered:
+            self.leave()
+
+    def leave(self) -> None:
+        """Ends the training with what can be made durable, if it was told to stop and the run is still open.
+
+        Raises:
+            Preempted: it was.
+            CommitError: the disk failed.
+        """
+        if self._open is None or self._asked is None:
             return
         checkpoint = self._open[0].commit_held()
         self._tell(checkpoint)
