@@ -4,11 +4,13 @@ import json
 import operator
 import os
 from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any, Literal
 
 from perdure.checkpoint.capture import Counters
 from perdure.contract.overrides import Accept, Overrides, given_texts
 from perdure.errors import ForgottenValueError, UsageError
+from perdure.format.digests import digest_of
 from perdure.runs.cadence import Every
 from perdure.runs.directory import RunDirectory
 from perdure.runs.durations import seconds
@@ -128,6 +130,45 @@ def stop_after_of(given: Any, directory: RunDirectory) -> float | None:
     if told is not None:
         return seconds("PERDURE_STOP_AFTER", told)
     return None if given is None else seconds("stop_after", given)
+
+
+def chain_of(given: Any, directory: RunDirectory) -> int | None:
+    """At which boundaries the run keeps digests, as `perdure prove` or the script says.
+
+    Raises:
+        UsageError: no whole number from 1.
+    """
+    told = _from_environment("PERDURE_CHAIN", directory)
+    return _from_1("PERDURE_CHAIN", told) if told is not None else None if given is None else _from_1("chain", given)
+
+
+def stop_at_of(directory: RunDirectory) -> int | None:
+    """The boundary at which `perdure prove` wants the run to stop.
+
+    Raises:
+        UsageError: no whole number from 1.
+    """
+    told = _from_environment("PERDURE_STOP_AT_BOUNDARY", directory)
+    return None if told is None else _from_1("PERDURE_STOP_AT_BOUNDARY", told)
+
+
+def _from_1(name: str, value: Any) -> int:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if type(number) is not int or number < 1:
+        raise UsageError(f"{name}={value!r}: a whole number from 1.")
+    return number
+
+
+def redirected(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Where a run goes while something is proven of its script: a place of its own for each path, in a scratch folder.
+
+    `perdure prove` says so by PERDURE_SCRATCH: no script need be edited, and no run of its user's is touched.
+    """
+    scratch = os.environ.get("PERDURE_SCRATCH")
+    if scratch is None:
+        return directory
+    digest = digest_of(os.fsencode(directory)).rpartition(":")[2]
+    return Path(scratch) / f"{Path(directory).name}-{digest[:8]}"
 
 
 def retry_asked_for(directory: RunDirectory) -> bool:

@@ -13,7 +13,7 @@ from perdure.runs.boundary_reset import Resets
 from perdure.runs.cadence import Every
 from perdure.runs.committer import Committer, Pending
 from perdure.runs.directory import step_name
-from perdure.runs.holding import Budget, is_too_large
+from perdure.runs.holding import Budget
 from perdure.runs.opening import OpenRun
 from perdure.runs.unchanged import refuse_changes
 from perdure.tree.snapshot import Snapshot
@@ -38,6 +38,7 @@ class Boundaries:
         self._saved: Counters | None = opened.counters
         self._saved_at = time.monotonic()
         self._held: Pending | None = None
+        self._chain = opened.chain
         # A boundary that is no checkpoint is no place to go on from, where every checkpoint resets the environments.
         self._budget = Budget(is_spent=resets.decide)
 
@@ -56,6 +57,24 @@ class Boundaries:
         at_horizon = self._horizon is not None and now.env_steps >= self._horizon
         return at_horizon or self._every.is_due(self.counters, now, time.monotonic() - self._saved_at)
 
+    def pass_by(self, live: Objects, values: Objects, now: Counters, metrics: Mapping[str, Any] | None) -> None:
+        """Takes a boundary that is not due for a checkpoint: notes it, links it, holds it.
+
+        Raises:
+            CaptureError: it is to have a link in the digest chain, and cannot be captured; it is not noted.
+        """
+        if self._chain is None or not self._chain.is_due(now.boundary):
+            self.note(now, metrics)
+            self.hold(live, values, metrics)
+            return
+        started = time.monotonic()
+        self._resets.on_cadence = False
+        snapshot = self._captured({**live, **values}, now)
+        self.note(now, metrics)
+        self._link(snapshot)
+        if self._budget.allows(started) and not self._budget.rules_out(snapshot):
+            self._keep(snapshot, metrics, started)
+
     def note(self, now: Counters, metrics: Mapping[str, Any] | None) -> None:
         """Takes the boundary: its row and its counters."""
         if metrics is not None:
@@ -73,10 +92,10 @@ class Boundaries:
         """
 
         def take() -> Snapshot:
-            snapshot = capture(objects, self._resolver, now).snapshot
-            self._opened.committer.refuse_lost(snapshot)
-            refuse_changes(self._opened.fixed, snapshot)
+            snapshot = self._captured(objects, now)
             self.note(now, metrics)  # not before the state is in hand
+            if self._chain is not None and self._chain.is_due(now.boundary):
+                self._link(snapshot)
             return snapshot
 
         self._resets.on_cadence = self._every.is_due(self.counters, now, 0.0)
@@ -96,18 +115,27 @@ class Boundaries:
         if not self._budget.allows(started):
             return
         try:
-            snapshot = capture({**live, **values}, self._resolver, self.counters).snapshot
-            self._opened.committer.refuse_lost(snapshot)
-            refuse_changes(self._opened.fixed, snapshot)
+            snapshot = self._captured({**live, **values}, self.counters)
         except Exception as error:  # noqa: BLE001 - the boundary is not due: who cannot be held now may be saved later
             _log.info("boundary %d is not held in memory: %s", self.counters.boundary, error)
             self._budget.is_spent = True
             return
-        if is_too_large(snapshot):
-            self._budget.is_spent = True
-            return
+        if not self._budget.rules_out(snapshot):
+            self._keep(snapshot, metrics, started)
+
+    def _captured(self, objects: Objects, now: Counters) -> Snapshot:
+        snapshot = capture(objects, self._resolver, now).snapshot
+        self._opened.committer.refuse_lost(snapshot)
+        refuse_changes(self._opened.fixed, snapshot)
+        return snapshot
+
+    def _keep(self, snapshot: Snapshot, metrics: Mapping[str, Any] | None, started: float) -> None:
         self._held = self._opened.committer.pending(snapshot, metrics)
         self._budget.spend(started, time.monotonic())
+
+    def _link(self, snapshot: Snapshot) -> None:
+        assert self._chain is not None  # noqa: S101 - callers have looked
+        self._chain.append(snapshot, self._opened.journal.metrics.mark()["digest"])
 
     def commit_held(self) -> str:
         """Makes the newest state durable that can be: what is being written, then what is held, if it is newer.

@@ -40,6 +40,11 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     @property
+    def chain(self) -> Path:
+        """Digests of the state, one line a boundary, where the run keeps some."""
+        return self.path / "chain.jsonl"
+
+    @property
     def timings(self) -> Path:
         """Durations and sizes, never compared."""
         return self.path / "timings.jsonl"

@@ -29,6 +29,11 @@ class Budget:
         """Whether another one, at the cost of the last, keeps within the share."""
         return not self.is_spent and (now - self.held_at) * SHARE >= self.cost_s
 
+    def rules_out(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is too large to be held; then there is no more holding."""
+        self.is_spent = is_too_large(snapshot)
+        return self.is_spent
+
     def spend(self, started: float, ended: float) -> None:
         """Notes one that was done."""
         self.cost_s, self.held_at = ended - started, ended

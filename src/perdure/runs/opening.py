@@ -13,6 +13,7 @@ from perdure.contract.horizon import Progress, progress_of, total_of
 from perdure.contract.sections import START
 from perdure.errors import UsageError
 from perdure.runs.begin import Beginning
+from perdure.runs.chain import Chain
 from perdure.runs.choosing import rankings_of
 from perdure.runs.code import Code, code_at_launch
 from perdure.runs.committer import Committer, Past, Terms
@@ -39,7 +40,7 @@ from perdure.runs.surroundings import surroundings_now
 from perdure.runs.unchanged import Fixed, fixed_parts
 from perdure.runs.variables import variables_now
 from perdure.store.local import REMOVED_PREFIX
-from perdure.tree.snapshot import CLASSES
+from perdure.tree.snapshot import CLASSES, Snapshot
 
 _log = logging.getLogger("perdure")
 
@@ -76,6 +77,8 @@ class Opening:
     """Where metric rows go besides."""
     policy: Sequence[str] = ()
     """The components that the script calls its policy."""
+    chain_every: int | None = None
+    """At which boundaries there is a link in the digest chain: multiples of this; None: at none."""
     variables: Sequence[str] = ()
     """Environment variables that the record keeps beside the known ones."""
 
@@ -101,6 +104,8 @@ class OpenRun:
     """What its components, as they were handed in, have in common with every checkpoint."""
     resumed: bool
     """Whether it went on from a checkpoint."""
+    chain: Chain | None
+    """Its digest chain, if it keeps one."""
     progress: Progress | None
     """How far schedules are; None without a total of steps."""
     notices: list[str] = field(default_factory=list)
@@ -121,6 +126,15 @@ def open_run(opening: Opening) -> OpenRun:
         CommitError: boundary 0 of a fresh run could not be committed.
     """
     return _resume(opening) if opening.beginning.resumes else _begin(opening)
+
+
+def _chain(opening: Opening, journal: Journal, snapshot: Snapshot) -> Chain | None:
+    """The chain, cut back to where the run begins or goes on."""
+    if opening.chain_every is None:
+        return None
+    chain = Chain(opening.directory.chain, opening.chain_every)
+    chain.begin(snapshot, journal.metrics.mark()["digest"])
+    return chain
 
 
 def check_beginning(directory: RunDirectory, beginning: Beginning, terms: ContractTerms) -> None:
@@ -152,13 +166,22 @@ def _begin(opening: Opening) -> OpenRun:
         journal.begin_sinks(record.run_id, opening.start, total, trained_s=0.0, resumed=False)
         committer = _committer(opening, journal, record.run_id, Past(contract))
         committer.commit(lambda: captured.snapshot, None, at_once=True)
+        chain = _chain(opening, journal, captured.snapshot)
     except BaseException:
         journal.close()
         raise
     restored = Restored(dict(opening.targets), captured.values)
     progress, fixed = progress_of(contract), fixed_parts(captured.snapshot)
     return OpenRun(
-        journal, committer, opening.start, restored, fixed, resumed=False, progress=progress, notices=notices
+        journal,
+        committer,
+        opening.start,
+        restored,
+        fixed,
+        resumed=False,
+        chain=chain,
+        progress=progress,
+        notices=notices,
     )
 
 
@@ -216,7 +239,17 @@ def _resume(opening: Opening) -> OpenRun:
     past = Past(verdict.contract, opened.digest, amended, manifest.trained_s, optimizers)
     committer = _committer(opening, journal, record.run_id, past)
     progress, fixed = verdict.progress, fixed_parts(fresh.snapshot)
-    return OpenRun(journal, committer, counters, restored, fixed, resumed=True, progress=progress, notices=notices)
+    return OpenRun(
+        journal,
+        committer,
+        counters,
+        restored,
+        fixed,
+        resumed=True,
+        chain=_chain(opening, journal, opened.snapshot),
+        progress=progress,
+        notices=notices,
+    )
 
 
 def _committer(opening: Opening, journal: Journal, run_id: str, past: Past) -> Committer:

@@ -20,6 +20,7 @@ from perdure.contract.overrides import Accept
 from perdure.errors import CommitError, ForgottenValueError, UsageError
 from perdure.runs.arguments import (
     Mode,
+    chain_of,
     check_choice,
     check_keep,
     check_values,
@@ -29,8 +30,10 @@ from perdure.runs.arguments import (
     next_counters,
     other_run_asked_for,
     overrides_of,
+    redirected,
     retry_asked_for,
     stop_after_of,
+    stop_at_of,
 )
 from perdure.runs.begin import decide
 from perdure.runs.boundaries import Boundaries
@@ -102,6 +105,7 @@ class Run(Standing):
         policy_every: Every | None = None,
         keep_policies: Keep | KeepAny | None = None,
         variables: Sequence[str] = (),
+        chain: int | None = None,
         stop_after: str | float | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
@@ -140,6 +144,8 @@ class Run(Standing):
             keep_policies: which of those stay; None: all.
             variables: environment variables that `run.json` keeps beside those that are known to change arithmetic
                 (docs/provenance.md); a resume tells what changed. None whose name speaks of a secret.
+            chain: the state's digests are written to `chain.jsonl` at each boundary whose number is a multiple of this
+                (docs/proving.md); None: at none. PERDURE_CHAIN takes its place.
             stop_after: how long this process may run, `"3h55m"` or seconds, before the run is told to stop as by a
                 signal (docs/preemption.md); PERDURE_STOP_AFTER takes its place. None: as long as it takes.
             sinks: where metric rows go besides `metrics.jsonl`: `perdure.sinks.Csv()`, … (docs/logging.md).
@@ -147,7 +153,7 @@ class Run(Standing):
         Raises:
             UsageError: an argument cannot be right.
         """
-        self._directory = open_directory(directory)
+        self._directory = open_directory(redirected(directory))
         total_key = horizon if isinstance(horizon, str) else None
         declared = contract_of(config, horizon=total_key, free=free, own=contract)
         self._horizon = horizon_steps(horizon, declared)
@@ -167,6 +173,8 @@ class Run(Standing):
         self._launch = launch
         self._strict = strict
         self._terms = Terms(keep, background, after_commit)
+        self._chain_every = chain_of(chain, self._directory)
+        self._stop_at = stop_at_of(self._directory)
         self._variables = checked_names(variables)
         self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
         self._stop_after_s = stop_after_of(stop_after, self._directory)
@@ -221,7 +229,9 @@ class Run(Standing):
         stopper = self._stopper = Stopper(self, left_s)
         try:
             with stopper:
-                return self._restore(components, targets, start, stopper)
+                restored = self._restore(components, targets, start, stopper)
+                self._ask_at(self.boundary_number, stopper)
+                return restored
         except BaseException:
             stopper.close()
             raise
@@ -248,6 +258,7 @@ class Run(Standing):
                 self._requires,
                 self._sinks,
                 self._policies.terms.components,
+                self._chain_every,
                 self._variables,
             )
             self._take_over(open_run(opening), lock, stopper)
@@ -308,13 +319,13 @@ class Run(Standing):
             values = self._resets.marked(values)
             if values.keys() != self._values:
                 self._take_live(values)
+            self._ask_at(now.boundary, stopping)
             is_due = boundaries.is_due(now) or (stopping.wants_checkpoint and not self._resets.decide)
             if is_due:
                 boundaries.commit({**self._live, **values}, now, metrics, at_once=stopping.wants_checkpoint)
                 stopping.has_checkpoint()
             else:
-                boundaries.note(now, metrics)
-                boundaries.hold(self._live, values, metrics)
+                boundaries.pass_by(self._live, values, now, metrics)
             if self._policies.is_due(before, now, at_horizon=self.is_finished):
                 self._policies.export_due(self._source("boundary", values), scores_of(metrics or {}))
             return self._resets.reset(now) if is_due else None
@@ -350,6 +361,11 @@ class Run(Standing):
         names = self._values | self._live.keys()
         journal = opened.journal
         return Source(self._directory, opened.committer, journal, self._resolver, objects, names, self._counters)
+
+    def _ask_at(self, boundary: int, stopper: Stopper) -> None:
+        """Tells the run to stop where `perdure prove` wants it to."""
+        if self._stop_at is not None and boundary >= self._stop_at:
+            stopper.ask(f"PERDURE_STOP_AT_BOUNDARY={self._stop_at}")
 
     def _take_live(self, values: dict[str, Any]) -> None:
         """Live objects may be handed in again, and replace the remembered ones."""

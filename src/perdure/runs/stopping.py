@@ -144,6 +144,10 @@ class Stopper:
         if (run := self._run()) is not None:
             run.end(error)
 
+    def ask(self, why: str) -> None:
+        """Tells the run to stop at the boundary at hand, which its own method is about to save."""
+        self._ask(why, None)
+
     def _ask(self, why: str, number: int | None) -> None:
         if self._asked is None:
             self._asked = Asked(why, time.monotonic(), number)
