@@ -15,6 +15,8 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
+from perdure.runs.insisting import Insistence
+
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Commit and leave."""
 
@@ -112,6 +114,7 @@ class Watch:
             except BaseException as error:  # noqa: BLE001 - raised below
                 raised.append(error)
         if raised:
+            _insist(raised[0], number)
             raise raised[0]
 
     def _as_before(self, number: int, frame: FrameType | None) -> None:
@@ -164,6 +167,16 @@ class Watch:
 _watch: Watch | None = None
 """Signal handlers are a process's, so is this."""
 
+_insistence: Insistence | None = None
+"""The last exception that a handler raised, which may still be lost; so is this."""
+
+
+def _insist(error: BaseException | None, number: int = 0) -> None:
+    global _insistence
+    if _insistence is not None:
+        _insistence.end()
+    _insistence = None if error is None else Insistence(error, number)
+
 
 def listen(listener: Listener) -> Watch | None:
     """Tells the listener of signals from now on; None outside the main thread, where nobody may install handlers."""
@@ -171,6 +184,7 @@ def listen(listener: Listener) -> Watch | None:
     if threading.current_thread() is not threading.main_thread():
         return None
     if _watch is None:
+        _insist(None)
         _watch = Watch()
     _watch.listeners.append(listener)
     return _watch
