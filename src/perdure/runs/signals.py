@@ -83,6 +83,8 @@ class Watch:
         if sys.excepthook == self._hook:
             sys.excepthook = self._hook_before
         os.close(self._write_end)  # which ends the thread
+        if self._thread is not threading.current_thread() and self._thread.is_alive():
+            self._thread.join(LATE_S)  # else its end of the pipe would stay open for a moment
 
     def forget(self) -> None:
         """In a forked child: the parent's signals are none of its business, and its own go where they went before."""
