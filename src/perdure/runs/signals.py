@@ -6,6 +6,7 @@ that reads the pipe can act meanwhile. Handlers are a process's: all runs that a
 back those from before, and the last run that is closed puts them back here, too.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -203,6 +204,16 @@ def unlisten(listener: Listener) -> None:
     if not _watch.listeners and threading.current_thread() is threading.main_thread():
         _watch.close()
         _watch = None
+
+
+def _at_exit() -> None:
+    """A script that ends, by `sys.exit` or at its last line, without a word to its run."""
+    for listener in tuple(_watch.listeners) if _watch is not None else ():
+        listener.failed(SystemExit("the process ended without finish or close"))
+
+
+# Registered when perdure is imported, hence called after what users register later: `finish`, for instance.
+atexit.register(_at_exit)
 
 
 def _before_fork() -> None:
