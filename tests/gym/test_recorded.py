@@ -317,7 +317,7 @@ def test_box2d_without_a_recorder_is_refused_with_the_way_out(tmp_path: Path, re
     if reset_first:
         env.reset(seed=1)
 
-    with pytest.raises(perdure.UnknownObjectError, match=r"SwigPyObject.*perdure\.gym\.Recorded\(env\)"):
+    with pytest.raises(perdure.UnknownObjectError, match=r"knows a SwigPyObject,.*perdure\.gym\.Recorded\(env\)"):
         perdure.save(tmp_path / "x", env=env)
 
 
