@@ -101,6 +101,8 @@ def test_every_error_of_perdure_has_a_code():
         ExitCode.CONTRACT,
         ExitCode.NOTHING_TO_LOAD,
         ExitCode.LOCKED,
+        ExitCode.CRASH_LOOP,
+        ExitCode.WORKER_DIED,
         ExitCode.UNEXPECTED,
     }
 
