@@ -710,6 +710,16 @@ def test_a_run_that_ends_in_time_is_left_alone(tmp_path: Path):
     assert events(tmp_path / "x")[-1] == "finished"
 
 
+def test_a_limit_beyond_all_clocks_is_none(tmp_path: Path):
+    """A thread that fails at it would tell pytest."""
+    training = Training(tmp_path / "x", every=SELDOM, stop_after="99999999999999999999d").restore().go(2)
+
+    timer = next(thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+    timer.join(0.2)
+    assert timer.is_alive()
+    training.stop()
+
+
 def test_a_limit_that_is_no_span_of_time_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match=r"^stop_after='4 hours': a span of time such as '3h55m'"):
         Run(tmp_path / "x", stop_after="4 hours")

@@ -77,7 +77,7 @@ class Stopper:
         self._watch = signals.listen(self)
         self._timer: threading.Timer | None = None
         if stop_after_s is not None:
-            self._timer = threading.Timer(max(stop_after_s, 0.0), self._time_is_up)
+            self._timer = threading.Timer(min(max(stop_after_s, 0.0), threading.TIMEOUT_MAX), self._time_is_up)
             self._timer.daemon = True
             self._timer.start()
 
