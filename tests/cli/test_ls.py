@@ -105,6 +105,17 @@ def crash(path: Path) -> None:
         raise ZeroDivisionError
 
 
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_listed(perdure_cli, toy: ModuleType, run_path: Path):
+    toy.train(run_path.parent / "other", updates=2)
+    (run_path / "metrics.jsonl").unlink()
+    (run_path / "metrics.jsonl").mkdir()  # which root cannot read either
+    result = perdure_cli("ls", run_path.parent)
+
+    assert result.code == 0
+    assert [re.split(r"  +", line)[0] for line in result.out.splitlines()[1:3]] == ["other", "run"]
+    assert result.out.splitlines()[3] == f"! run: [Errno 21] Is a directory: '{run_path}/metrics.jsonl'"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """`a` (dqn, 300 steps), `b` (sac, 100 steps, crashed), `c` (sac, in Cart-v0, without a return)."""

@@ -152,6 +152,15 @@ def test_a_run_is_no_folder_of_roles(perdure_cli, ranked: Path):
     assert f"{ranked}: a run stands there; choose another place with --to." in over.err
 
 
+@pytest.mark.parametrize("folder", ["checkpoints", "policies", "damaged"])
+def test_nor_is_a_folder_of_a_run(perdure_cli, ranked: Path, folder: str):
+    inside = perdure_cli("promote", ranked, "--as", "production", "--to", ranked / folder)
+
+    assert inside.code == 2
+    assert f"{ranked}: a run stands there; choose another place with --to." in inside.err
+    assert not (ranked / folder / "production").exists()
+
+
 def test_a_folder_that_is_a_file(perdure_cli, ranked: Path, tmp_path: Path):
     (tmp_path / "file").write_text("")
     result = perdure_cli("promote", ranked, "--as", "production", "--to", tmp_path / "file")

@@ -179,3 +179,20 @@ def test_a_line_that_is_no_event_is_named(path: Path, line: bytes, message: str)
 
     with pytest.raises(DamagedError, match=rf"^lineage\.jsonl:2: {message}"):
         read_lineage(path)
+
+
+def test_a_line_that_was_written_and_could_not_be_synced_stays_and_is_followed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lineage = Lineage(path)
+
+    def fail(_descriptor: int) -> None:
+        raise OSError("a fault of the disk")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("os.fsync", fail)
+        with pytest.raises(OSError, match="a fault of the disk"):
+            lineage.append("started", **FACTS["started"])
+    lineage.append("committed", **FACTS["committed"])
+
+    assert [event["event"] for event in read_lineage(path)] == ["started", "committed"]

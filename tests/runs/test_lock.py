@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -177,3 +177,31 @@ def test_an_unreadable_holder_is_said(tmp_path: Path, content: str):
 
         with pytest.raises(LockedError, match="its entry in the lock file cannot be read"):
             acquire(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _replace(path: Path) -> None:
+    path.unlink()
+    path.write_text("{}")
+
+
+def _move(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+
+
+@pytest.mark.parametrize("change", [_remove, _replace, _move])
+def test_a_lock_on_a_file_that_is_not_there_any_more_keeps_nobody_out_and_is_lost(
+    tmp_path: Path, change: Callable[[Path], None]
+):
+    place = tmp_path / "x" / ".writer.lock"
+    place.parent.mkdir()
+    lock = acquire(place)
+    lock.reassert()
+    change(place)
+
+    with pytest.raises(LockedError, match="was removed, moved or replaced, perhaps with the whole run"):
+        lock.reassert()
+    lock.release()

@@ -31,16 +31,30 @@ SECRETS = {
     "in an option": "option-correct-horse",
     "in an option with =": "equals-correct-horse",
     "in the configuration": "config-correct-horse",
+    "in a URL of the configuration": "url-pa55",
+    "in a word of the configuration": "hf_0123456789abcdefghijkl",
+    "in what a sink raises": "sink-pa55",
+    "in what a hook raises": "glpat-0123456789abcdefghij",
 }
 
 SCRIPT = """\
-import argparse, perdure
+import argparse, perdure, perdure.sinks
 parser = argparse.ArgumentParser()
 for name in ("--api-key", "--token", "--run", "--lr"):
     parser.add_argument(name)
 args = parser.parse_args()
 config = {"lr": args.lr, "wandb": {"api_key": args.api_key}, "note": {"password": "config-correct-horse"}}
-with perdure.Run(args.run, config=config, variables=["HTTPS_PROXY", "NOT_SET"]) as run:
+config["tracking"] = {"uri": "https://me:url-pa55@example.org", "words": ["push", "--to=hf_0123456789abcdefghijkl"]}
+
+class Sink(perdure.sinks.Sink):
+    def row(self, counters, metrics):
+        raise OSError("https://me:sink-pa55@example.org/rows: 401")
+
+def upload(checkpoint):
+    raise OSError("403 for glpat-0123456789abcdefghij")
+
+more = {"variables": ["HTTPS_PROXY", "NOT_SET"], "sinks": [Sink()], "after_commit": upload}
+with perdure.Run(args.run, config=config, **more) as run:
     run.restore(x=0)
     run.boundary(env_steps=run.env_steps + 1, x=1, metrics={"loss": 0.5})
     run.finish(x=1)

@@ -21,6 +21,8 @@ from perdure.runs import boundaries, signals, stopping
 from perdure.runs.directory import step_name
 from perdure.runs.durations import process_age_s
 from perdure.runs.lineage import read_lineage
+from perdure.sinks import TensorBoard
+from perdure.store.filesystem import FileSystem
 
 pytestmark = pytest.mark.usefixtures("global_generators", "own_handlers")
 
@@ -242,10 +244,167 @@ def test_a_second_ctrl_c_does_not_wait_for_a_boundary(tmp_path: Path, never_held
     training = Training(tmp_path / "x", every=SELDOM).restore().go(1)
 
     send(signal.SIGINT)
+    time.sleep(signals.TOGETHER_S)
     with pytest.raises(KeyboardInterrupt):
         send(signal.SIGINT)
     training.stop()
     assert checkpoint_names(tmp_path / "x") == [step_name(0)]
+
+
+def test_one_ctrl_c_that_is_passed_on_as_well_is_one(tmp_path: Path, straight: Path, never_held: None):
+    training = Training(tmp_path / "x", every=SELDOM).restore().go(3)
+
+    for _ in range(3):  # of the terminal, of a launcher, of `timeout`
+        send(signal.SIGINT)
+    training.update()
+
+    assert stopped(training, training.boundary).why == "SIGINT"
+    assert_goes_on_exactly(tmp_path / "x", straight)
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """A test that waits for itself fails after some seconds."""
+
+    def give_up(number: int, _frame: object) -> None:
+        raise AssertionError("it waits for a lock that it holds itself")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 5.0)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def signal_at(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, place: str, number: int = signal.SIGTERM
+) -> list[str]:
+    """Sends a signal when `place` (part of a path) was worked on by the main thread; what it did so far is returned."""
+    original, done = getattr(owner, method), []
+
+    def at_it(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)
+        on = str(Path(f"/proc/self/fd/{arguments[0]}").readlink()) if owner is os else str(arguments[-1])
+        if not done and place in on and threading.current_thread() is threading.main_thread():
+            done.append(on)
+            send(number)
+        return result
+
+    monkeypatch.setattr(owner, method, at_it)
+    return done
+
+
+@pytest.fixture
+def main_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the thread beside the main thread were always too late."""
+    monkeypatch.setattr(stopping.Stopper, "_make_durable", lambda _stopper: None)
+
+
+ON_THE_WAY_OUT = [(os, "fsync", "lineage"), (FileSystem, "rename", "step_"), (os, "fsync", "metrics")]
+
+
+@pytest.mark.parametrize(("owner", "method", "place"), ON_THE_WAY_OUT, ids=["lineage", "checkpoint", "metrics"])
+def test_another_signal_on_the_way_out_changes_nothing(
+    tmp_path: Path,
+    straight: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    held_each_time: None,
+    main_thread_alone: None,
+    impatient: None,
+    owner: Any,
+    method: str,
+    place: str,
+):
+    training = Training(tmp_path / "x", every=SELDOM).restore().go(3)
+    done = signal_at(monkeypatch, owner, method, place, signal.SIGUSR1)
+
+    left = stopped(training, lambda: send(signal.SIGTERM))
+
+    assert done
+    assert (left.why, left.checkpoint) == ("SIGTERM", step_name(30))
+    assert events(tmp_path / "x") == ["started", "committed", "committed", "signalled", "stopped"]
+    assert_goes_on_exactly(tmp_path / "x", straight)
+
+
+@pytest.mark.parametrize(("owner", "method", "place"), ON_THE_WAY_OUT, ids=["lineage", "checkpoint", "metrics"])
+def test_a_signal_does_not_hide_the_error_that_ends_the_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    held_each_time: None,
+    main_thread_alone: None,
+    impatient: None,
+    owner: Any,
+    method: str,
+    place: str,
+):
+    training = Training(tmp_path / "x", every=SELDOM)
+    done: list[list[str]] = []
+
+    def train() -> None:
+        with training.run:
+            training.restore().go(3)
+            done.append(signal_at(monkeypatch, owner, method, place))
+            fail()
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+
+    assert done[0]
+    assert checkpoint_names(tmp_path / "x") == [step_name(0), step_name(30)]
+    assert event(tmp_path / "x", "stopped")["why"].startswith("ZeroDivisionError")
+
+
+@pytest.mark.parametrize("leave", [Training.stop, lambda training: training.run.__exit__(None, None, None)])
+def test_a_signal_while_the_run_is_closed_lets_it_be_closed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    held_each_time: None,
+    main_thread_alone: None,
+    impatient: None,
+    leave: Callable[[Training], None],
+):
+    training = Training(tmp_path / "x", every=SELDOM).restore().go(3)
+    done = signal_at(monkeypatch, os, "fsync", "lineage")
+
+    leave(training)
+
+    assert done
+    assert event(tmp_path / "x", "stopped")["why"] == "closed"
+
+
+def test_a_signal_while_a_summary_writer_is_made(
+    tmp_path: Path, straight: Path, monkeypatch: pytest.MonkeyPatch, held_each_time: None, impatient: None
+):
+    pytest.importorskip("tensorboard")
+    training = Training(tmp_path / "x", every=SELDOM).restore().go(3)
+    begin = TensorBoard.begin
+
+    def signalled(sink: TensorBoard, info: Any) -> None:
+        send(signal.SIGTERM)
+        begin(sink, info)
+
+    monkeypatch.setattr(TensorBoard, "begin", signalled)
+
+    assert stopped(training, training.run.summary_writer).checkpoint == step_name(30)
+    assert_goes_on_exactly(tmp_path / "x", straight)
+
+
+def test_a_second_ctrl_c_in_the_middle_of_a_line_leaves_the_lineage_whole(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    held_each_time: None,
+    main_thread_alone: None,
+):
+    training = Training(tmp_path / "x", every=SELDOM).restore().go(3)
+    monkeypatch.setattr(signals, "TOGETHER_S", 0.0)
+    done = signal_at(monkeypatch, os, "fsync", "lineage", signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), training.run:
+        send(signal.SIGINT)
+
+    assert done
+    assert events(tmp_path / "x")[-2:] == ["signalled", "stopped"]
+    assert event(tmp_path / "x", "stopped")["why"] == "KeyboardInterrupt: "
 
 
 def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(tmp_path: Path, held_each_time: None):
@@ -549,6 +708,16 @@ def test_a_run_that_ends_in_time_is_left_alone(tmp_path: Path):
 
     time.sleep(0.5)
     assert events(tmp_path / "x")[-1] == "finished"
+
+
+def test_a_limit_beyond_all_clocks_is_none(tmp_path: Path):
+    """A thread that fails at it would tell pytest."""
+    training = Training(tmp_path / "x", every=SELDOM, stop_after="99999999999999999999d").restore().go(2)
+
+    timer = next(thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+    timer.join(0.2)
+    assert timer.is_alive()
+    training.stop()
 
 
 def test_a_limit_that_is_no_span_of_time_is_refused(tmp_path: Path):

@@ -1,5 +1,6 @@
 """`metrics.csv` is the exact image of the metric stream, whatever stood there before."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,28 @@ def test_a_new_metric_adds_a_column_at_the_right_and_rows_without_it_are_empty_t
     ]
     assert same(read_csv(driver.directory / "metrics.csv"), perdure.Run(driver.directory).metrics_rows())
     assert not list(driver.directory.glob(".metrics.csv*"))
+
+
+@pytest.mark.parametrize("name", ["a,b", 'q"', "new\nline", "\r", "", " ", "=x", "[x", "\u2028", "a\0b"])
+def test_any_name_of_a_column_comes_back(driver: Driver, name: str):
+    with driver.open() as run:
+        driver.step(run, **{name: 1.5})
+        driver.step(run, **{name: "\r\n", "other": 1})
+        driver.step(run, last=1)
+
+    assert same(read_csv(driver.directory / "metrics.csv"), perdure.Run(driver.directory).metrics_rows())
+    assert "sink_failed" not in (driver.directory / "lineage.jsonl").read_text()
+
+
+def test_a_text_of_any_length_comes_back(driver: Driver):
+    limit = csv.field_size_limit()
+    with driver.open() as run:
+        driver.step(run, text="x" * (limit + 1))
+        driver.step(run, loss=0.5)
+
+    assert same(read_csv(driver.directory / "metrics.csv"), perdure.Run(driver.directory).metrics_rows())
+    assert len(read_csv(driver.directory / "metrics.csv")) == 2
+    assert csv.field_size_limit() == limit
 
 
 def test_rows_and_columns_that_a_resume_cuts_off_are_gone(driver: Driver):

@@ -72,8 +72,30 @@ def rows_below(folder: Path, metric: str | None = None) -> Iterator[Row]:
         if is_policy(directory.path):
             yield describe_policy(PolicyTarget(directory.path), folder)
             continue
-        yield describe(directory, folder, metric)
-        yield from (describe_policy(policy, folder) for policy in RunTarget(directory).policies())
+        try:
+            yield from _run_and_policies(directory, folder, metric)
+        except OSError as error:  # of somebody else who shares the folder: no reason not to list the others
+            yield _unreadable(directory, folder, str(error))
+
+
+def _run_and_policies(directory: RunDirectory, folder: Path, metric: str | None) -> list[Row]:
+    row = describe(directory, folder, metric)
+    return [row, *(describe_policy(policy, folder) for policy in RunTarget(directory).policies())]
+
+
+def _unreadable(directory: RunDirectory, folder: Path, problem: str) -> Row:
+    return Row(
+        run=os.path.relpath(directory.path, folder),
+        env=None,
+        env_steps=None,
+        total_steps=None,
+        checkpoint=None,
+        continuation_class=None,
+        size_bytes=0,
+        age_s=None,
+        amended=False,
+        problem=problem,
+    )
 
 
 def find_runs(folder: Path) -> Iterator[RunDirectory]:

@@ -13,7 +13,7 @@ from perdure.contract.declared import EnvironmentVariable, File
 from perdure.contract.facts import facts_of
 from perdure.contract.naming import full_name_of
 from perdure.contract.parts import IncomparableError, kind_of, parts_of
-from perdure.contract.redaction import WITHHELD, names_a_secret_option
+from perdure.contract.redaction import WITHHELD, names_a_secret_option, without_tokens
 from perdure.contract.sections import OPERATIONAL, RESERVED
 from perdure.contract.text import Plain, plain, text_of
 from perdure.errors import UsageError
@@ -135,8 +135,13 @@ def flatten(config: Any, argument: str = "config") -> Iterator[tuple[str, Plain]
 
 
 def _without_secret(key: str, value: Plain) -> Plain:
-    """Contracts are written to disk: a text whose key speaks of a secret is not compared, and not kept."""
-    return WITHHELD if isinstance(value, str) and value and names_a_secret_option(key) else value
+    """Contracts are written to disk: a text whose key speaks of a secret is not compared, and not kept.
+
+    Of other texts, only what is a secret beyond doubt, for the rest must be compared.
+    """
+    if not isinstance(value, str) or not value:
+        return value
+    return WITHHELD if names_a_secret_option(key) else without_tokens(value)
 
 
 def _is_one_value(config: Any) -> bool:

@@ -68,9 +68,14 @@ def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:
     for value in sorted(values, key=len, reverse=True):
         is_secret = not _HARMLESS.fullmatch(value) and not os.path.exists(value)  # noqa: PTH110 - it may be no path
         text = text.replace(value, WITHHELD) if is_secret else text
-    text = _URL.sub(rf"\g<1>{WITHHELD}@", text)
-    text = _SHAPES.sub(WITHHELD, text)
-    return _ASSIGNED.sub(lambda found: found[0] if _HARMLESS.fullmatch(found["value"]) else _kept(found), text)
+    return _ASSIGNED.sub(
+        lambda found: found[0] if _HARMLESS.fullmatch(found["value"]) else _kept(found), without_tokens(text)
+    )
+
+
+def without_tokens(text: str) -> str:
+    """The text without credentials in URLs and tokens of well-known shapes, whatever the environment holds."""
+    return _SHAPES.sub(WITHHELD, _URL.sub(rf"\g<1>{WITHHELD}@", text))
 
 
 def _kept(found: re.Match[str]) -> str:

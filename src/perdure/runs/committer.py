@@ -14,6 +14,7 @@ from perdure.checkpoint.capture import Counters
 from perdure.checkpoint.save import About, Saved, save
 from perdure.checkpoint.writer import BackgroundWriter
 from perdure.contract.arithmetic import arithmetic
+from perdure.contract.redaction import redacted
 from perdure.errors import CommitError, DamagedError
 from perdure.format.nodes import large_leaves
 from perdure.runs.directory import RunDirectory, step_name
@@ -287,7 +288,7 @@ class Committer:
 
     def _report(self, name: str, what: str, error: Exception) -> None:
         """Says what failed around the commit of `name`, in the log and, if the disk takes it, in the lineage."""
-        problem = f"{type(error).__name__}: {error}"
+        problem = redacted(f"{type(error).__name__}: {error}")  # hooks that upload know passwords
         _log.warning("%s: %s failed for %s: %s", self._directory.path, what, name, problem)
         with suppress(OSError):
             self._journal.lineage.append(f"{what}_failed", checkpoint=name, problem=problem)

@@ -52,6 +52,7 @@ class Lineage:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._previous: str | None = None
+        self._is_unsure = False  # whether the last line may be another one than that which `_previous` knows
         self._lock = threading.Lock()  # the writer's thread appends, and so does a signal's
         self.torn_bytes = 0
         """Bytes of a torn last line that opening cut off."""
@@ -77,13 +78,16 @@ class Lineage:
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         with self._lock:
+            if self._is_unsure:  # a Ctrl-C or a failing disk came between a line and this object's knowledge of it
+                self._continue()
+            self._is_unsure = True
             document = {"at": at, "event": event, "previous": self._previous, **facts}
             line = canonical.encode({**document, OWN: digest_of(canonical.encode(document))})
             with self._path.open("ab", buffering=0) as file:
                 append_whole(file, line)
                 if durable:
                     os.fsync(file.fileno())
-            self._previous = digest_of(line)
+            self._previous, self._is_unsure = digest_of(line), False
 
 
 def read_lineage(path: Path) -> list[dict[str, Any]]:

@@ -33,15 +33,26 @@ class WriterLock:
         A copy of the run directory made from this process does that.
 
         Raises:
-            LockedError: another process has taken it meanwhile.
+            LockedError: another process has taken it meanwhile, or could have: its file is not there any more.
         """
         if self._descriptor is None:
             return
+        if not self._stands():
+            gone = "the lock's file was removed, moved or replaced, perhaps with the whole run"
+            raise LockedError(f"{self._key}: {gone}. Another process could train this run now; this one must stop.")
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             message = f"{self._key}: the lock was lost, and another process trains this run now. This one must stop."
             raise LockedError(message) from error
+
+    def _stands(self) -> bool:
+        """Whether the file that is locked is still the one at its path; a lock on another one keeps nobody out."""
+        assert self._descriptor is not None  # noqa: S101 - of a lock that is held
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self._key))  # noqa: PTH116 - a key is no Path
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         """Releases the lock; a second call does nothing."""

@@ -91,9 +91,13 @@ def promote(candidate: Candidate, role: str, folder: Path, note: str | None = No
     return promotion
 
 
+_INSIDE = frozenset({"checkpoints", "policies", DAMAGED})
+"""Folders of a run, in which roles would be taken for its own."""
+
+
 def _check_place(place: Path) -> None:
     """Roles stand beside runs, and in none of what perdure writes."""
-    for folder in (place, place.parent):
+    for folder in (place, place.parent, place.parent.parent) if place.parent.name in _INSIDE else (place, place.parent):
         for file, what in (("run.json", "a run"), (CHECKPOINT_FILE, "a checkpoint"), (POLICY_FILE, "a policy")):
             if (folder / file).exists():
                 raise UsageError(f"{folder}: {what} stands there; choose another place with --to.")

@@ -355,7 +355,8 @@ class Run(Standing):
 
     def summary_writer(self) -> Any:
         """A TensorBoard writer (`add_scalar(tag, value, env_steps)`, …) without double curves; see docs/logging.md."""
-        return self._opened("summary_writer").journal.sinks.summary_writer()
+        with self._stopping("summary_writer"):  # it opens a file, and holds the sinks' lock meanwhile
+            return self._opened("summary_writer").journal.sinks.summary_writer()
 
     def _source(self, verb: str, values: Mapping[str, Any]) -> Source:
         opened, objects = self._opened(verb), {**self._live, **values}
@@ -419,10 +420,10 @@ class Run(Standing):
 
     def _end(self, event: str, **facts: Any) -> None:
         """Waits for the commit in flight, writes the last line of the lineage, frees the lock."""
-        opened = self._open
-        if opened is None:
+        opened, stopper = self._open, self._stopper
+        if opened is None or stopper is None:
             return
-        with opened.committer.exclusively():  # a signal's thread may be committing
+        with stopper.undisturbed(), opened.committer.exclusively():  # a signal's thread may be committing
             try:
                 opened.committer.wait()
                 opened.journal.close_sinks()
@@ -465,14 +466,15 @@ class Run(Standing):
 
         `with` does this, and so does an exception that nobody catches. A second call does nothing.
         """
-        if self._open is None or self._boundaries is None:
+        if self._open is None or self._boundaries is None or self._stopper is None:
             return
-        try:
-            self._boundaries.commit_held()
-        except Exception as problem:  # noqa: BLE001 - the exception at hand is what its user must see
-            _log.error("%s: the last boundary could not be saved: %s", self.directory, problem)
-        with suppress(CommitError):
-            self._end("stopped", **facts_of_end(error))
+        with self._stopper.undisturbed():
+            try:
+                self._boundaries.commit_held()
+            except Exception as problem:  # noqa: BLE001 - the exception at hand is what its user must see
+                _log.error("%s: the last boundary could not be saved: %s", self.directory, problem)
+            with suppress(CommitError):
+                self._end("stopped", **facts_of_end(error))
 
     @property
     def should_stop(self) -> bool:

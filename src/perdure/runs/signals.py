@@ -27,6 +27,10 @@ SAVE = signal.SIGUSR2
 LATE_S = 2.0
 """How long a second Ctrl-C waits for the main thread to come back to Python before the process ends without it."""
 
+TOGETHER_S = 0.3
+"""SIGINTs that come closer than this are one Ctrl-C: `timeout`, launchers and supervisors pass on what the terminal's
+whole process group has got already."""
+
 INTERRUPTED = 130
 """Exit code of a process that ends by a second Ctrl-C."""
 
@@ -47,13 +51,31 @@ class Listener(Protocol):
         ...
 
 
+class Presses:
+    """How often somebody pressed Ctrl-C."""
+
+    def __init__(self) -> None:
+        """Not yet."""
+        self.count = 0
+        """Times."""
+        self._counted_at = float("-inf")
+
+    def is_another(self) -> bool:
+        """Counts a SIGINT that came just now, unless it belongs to the one before it."""
+        now = time.monotonic()
+        if now - self._counted_at < TOGETHER_S:
+            return False
+        self.count, self._counted_at = self.count + 1, now
+        return True
+
+
 class Watch:
     """The handlers while runs are open. Made and closed by the main thread."""
 
     def __init__(self) -> None:
         """Installs the handlers, but not of signals that the process was told to ignore (by `nohup`, by a shell)."""
         self._pid = os.getpid()
-        self._interrupts_heard = self._interrupts_acted = 0
+        self._heard, self._acted = Presses(), Presses()
         self.mask_before_fork: set[Any] | None = None
         """Signals that were blocked before a fork under way."""
         self.listeners: list[Listener] = []
@@ -106,10 +128,8 @@ class Watch:
             signal.set_wakeup_fd(current)  # an event loop has its own pipe there: the thread was not told
             with suppress(OSError):
                 os.write(self._write_end, bytes([number]))
-        if number == signal.SIGINT:
-            self._interrupts_acted += 1
-            if self._interrupts_acted > 1:
-                raise KeyboardInterrupt
+        if number == signal.SIGINT and self._acted.is_another() and self._acted.count > 1:
+            raise KeyboardInterrupt
         raised: list[BaseException] = []
         for listener in tuple(self.listeners):  # each acts, whatever the one before it raises
             try:
@@ -153,17 +173,15 @@ class Watch:
     def _hear(self, number: int) -> None:
         if not self.handles(number):
             return  # another signal, or one that the user's own code has taken over since
-        if number == signal.SIGINT:
-            self._interrupts_heard += 1
-            if self._interrupts_heard == 2:
-                threading.Thread(target=self._leave_if_late, daemon=True).start()
+        if number == signal.SIGINT and self._heard.is_another() and self._heard.count == 2:
+            threading.Thread(target=self._leave_if_late, daemon=True).start()
         for listener in tuple(self.listeners):
             listener.heard(number)
 
     def _leave_if_late(self) -> None:
         """Somebody pressed Ctrl-C twice; the main thread, deep in a compiled call, may not know for long."""
         time.sleep(LATE_S)
-        if self._interrupts_acted < 2 and self.listeners:
+        if self._acted.count < 2 and self.listeners:
             os._exit(INTERRUPTED)
 
 

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from perdure.checkpoint.capture import Counters
+from perdure.contract.redaction import redacted
 from perdure.errors import UsageError
 from perdure.runs.lineage import Lineage
 from perdure.sinks import Sink, SinkInfo, TensorBoard
@@ -117,7 +118,7 @@ class Sinks:
             do()
         except Exception as error:  # noqa: BLE001 - a sink may raise anything; training goes on
             self._in_service = [other for other in self._in_service if other is not sink]
-            self._report(sink, call, f"{type(error).__name__}: {error}")
+            self._report(sink, call, redacted(f"{type(error).__name__}: {error}"))
 
     def _report(self, sink: Sink, call: str, problem: str) -> None:
         name = type(sink).__name__

@@ -10,6 +10,8 @@ import signal
 import threading
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -75,7 +77,7 @@ class Stopper:
         self._watch = signals.listen(self)
         self._timer: threading.Timer | None = None
         if stop_after_s is not None:
-            self._timer = threading.Timer(max(stop_after_s, 0.0), self._time_is_up)
+            self._timer = threading.Timer(min(max(stop_after_s, 0.0), threading.TIMEOUT_MAX), self._time_is_up)
             self._timer.daemon = True
             self._timer.start()
 
@@ -116,6 +118,18 @@ class Stopper:
         self._inside -= 1
         if self._asked is not None and kind is None and not self._inside:
             self._leave_if_covered()
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """While the run is on its way out: another signal has nothing to add, and must not begin the same once more.
+
+        Its handler would run in the middle of a commit or of a line of the lineage, in the thread that is at it.
+        """
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
 
     def heard(self, number: int) -> None:
         """A signal has arrived; the main thread may not know it for long."""
@@ -199,10 +213,11 @@ class Stopper:
         """
         if self._open is None or self._asked is None:
             return
-        checkpoint = self._open[0].commit_held()
-        self._tell(checkpoint)
-        asked, self.preempted = self._asked, Preempted(self._asked.why, self._directory, checkpoint)
-        self.failed(self.preempted)
+        with self.undisturbed():
+            checkpoint = self._open[0].commit_held()
+            self._tell(checkpoint)
+            asked, self.preempted = self._asked, Preempted(self._asked.why, self._directory, checkpoint)
+            self.failed(self.preempted)
         _log.warning("%s", self.preempted)
         if asked.number is not None and self._watch is not None:
             self._watch.call_previous(asked.number)

@@ -5,6 +5,7 @@ import filecmp
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,6 +16,8 @@ from perdure.sinks.sink import Row, Sink, SinkInfo
 
 COUNTERS = ("env_steps", "updates", "boundary")
 """The first columns; metrics follow in the order in which they first appeared, those of one row by their names."""
+
+_LONGEST = 2**31 - 1
 
 
 class Csv(Sink):
@@ -74,23 +77,21 @@ class Csv(Sink):
 
     def _widen(self, new: list[str]) -> None:
         """Adds columns: a new file in the place of the old one, so that a reader sees one or the other."""
+        head = len(_line(self._columns).encode())
         self._columns = [*self._columns, *new]
         wider = self._path.with_name(f".{self._path.name}.new")
-        with (
-            self._path.open(encoding="utf-8", newline="") as old,
-            wider.open("w", encoding="utf-8", newline="") as file,
-        ):
-            lines = csv.reader(old)
-            next(lines)
-            file.write(_line(self._columns))
-            file.writelines(_line([*cells, *[""] * len(new)]) for cells in lines)
+        with self._path.open("rb") as old, wider.open("wb") as file:
+            old.seek(head)
+            file.write(_line(self._columns).encode())
+            empty = b"," * len(new) + b"\n"
+            file.writelines(line.removesuffix(b"\n") + empty for line in old)  # no cell of a row has a line's end in it
         wider.replace(self._path)
         self._open()
 
 
 def read_csv(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The rows of a file that `Csv` wrote, as `Run.metrics_rows` gives them; a torn last line is left out."""
-    with Path(path).open(encoding="utf-8", newline="") as file:
+    with Path(path).open(encoding="utf-8", newline="") as file, _cells_of_any_length():
         lines = csv.reader(_whole(file))
         columns = next(lines)
         return [{name: decode_cell(cell) for name, cell in zip(columns, cells, strict=True) if cell} for cells in lines]
@@ -111,9 +112,21 @@ def _cells(row: Row, columns: list[str]) -> list[str]:
 
 
 def _line(cells: Iterable[str]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    text, cells = io.StringIO(), list(cells)
+    # Python's reader takes "\r" for a line's end, but its writer does not quote it.
+    quoting = csv.QUOTE_ALL if any("\r" in cell for cell in cells) else csv.QUOTE_MINIMAL
+    csv.writer(text, lineterminator="\n", quoting=quoting).writerow(cells)
     return text.getvalue()
+
+
+@contextmanager
+def _cells_of_any_length() -> Iterator[None]:
+    """Python's reader refuses long texts unless the limit, which is the process's, is raised."""
+    before = csv.field_size_limit(_LONGEST)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _whole(file: TextIO) -> Iterator[str]:
