@@ -77,6 +77,7 @@ def main(directory: str, kind: str) -> None:
     with run:
         s = run.restore(envs=envs, rng=rng, weights=np.zeros(4), observation=observation)
         weights, observation = s.weights, s.observation
+        say("restored")
         while not run.is_finished:
             say("rollout")
             noise, total = rng.normal(size=4), 0.0
