@@ -1,0 +1,21 @@
+"""The fault: a deque of returns, which is not handed to `restore`, decides a coefficient."""
+
+import sys
+from collections import deque
+
+import numpy as np
+
+import perdure
+
+MENDED = "--mended" in sys.argv
+
+rng, weights, returns = np.random.default_rng(1), np.ones(3), deque([0.0], maxlen=4)
+more = {"returns": returns} if MENDED else {}
+with perdure.Run("runs/x", horizon=100) as run:
+    weights = run.restore(rng=rng, weights=weights, **more).weights
+    while not run.is_finished:
+        gradient = rng.normal(size=3)
+        weights = weights + (0.1 + 0.01 * np.mean(returns)) * gradient
+        returns.append(float(gradient.sum()))
+        run.boundary(env_steps=run.env_steps + 1, weights=weights)
+    run.finish()
