@@ -1,18 +1,18 @@
-"""Each planted fault is called not exact, with its component, its leaf and its cause; without it, the script is exact."""
+"""Each planted fault is called not exact, with its component, its leaf and its cause; its twin without it is exact."""
 
 import pytest
 
 pytestmark = pytest.mark.full
 
 FAULTS = {
-    "action_space": (["env", "weights"], "env/position", "an action space"),
+    "action_space": (["env", "weights"], "env/state/position", "an action space"),
     "async_side_file": (["weights"], "weights", "a file of the script's own"),
     "cached_rate": (["weights"], "weights", "a learning rate or coefficient in a variable"),
     "deque_coefficient": (["weights"], "weights", "a deque of returns"),
     "episode_stream": (["env_level", "weights"], "env_level", "a stream of levels or episodes begins anew"),
     "evaluation_rng": (["rng", "weights"], "rng/", "evaluation"),
     "forgotten_scheduler": (["optimizer"], "optimizer/param_groups/0/lr", "its scheduler is not handed to `restore`"),
-    "normaliser_count": (["normaliser", "weights"], "normaliser/mean", "what its own state_dict"),
+    "normaliser_count": (["normaliser", "weights"], "normaliser/state/mean", "what its own state_dict"),
     "reseeded_random": (["process_rng", "weights"], "process_rng/python/", "seeded anew"),
     "target_network": (["network"], "network", "a target network"),
 }

@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = _folder(arguments.keep)
     started = time.monotonic()
     try:
-        proof = Proof(Processes(arguments.command, _logs(folder), timeout_s, _tell), folder, plan)
+        processes = Processes(arguments.command, _logs(folder), timeout_s, _tell)
+        proof = Proof(processes, folder, plan)
         verdict = proof.run()
         mutations: Sequence[Mutation] | None = None
         if arguments.mutate and verdict.is_exact:
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     except BaseException:
         print(f"perdure: what the processes wrote is in {folder}", file=sys.stderr)
         raise
-    cost = proof.processes.count, time.monotonic() - started
+    cost = processes.count, time.monotonic() - started
     kept = folder if arguments.keep or not verdict.is_exact else None
     if kept is None:
         _remove(folder)

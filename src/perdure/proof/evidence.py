@@ -1,21 +1,23 @@
 """What the processes of a proof left behind, and whether two such folders hold the same runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.checkpoint.opening import Opened
 from perdure.errors import DamagedError
+from perdure.format import canonical
 from perdure.format.digests import digest_of
 from perdure.format.state_digest import state_digest
 from perdure.runs.chain import ChainDifference, Link, compare_chains, read_chain, read_whole_links
 from perdure.runs.directory import RunDirectory
 from perdure.runs.loading import newest_intact
 from perdure.tree.leaves import Alias, leaves
+from perdure.tree.snapshot import Snapshot
 
 Ignored = frozenset[str]
-"""Components that are not compared."""
+"""Process-wide generators that are not compared: `process_rng/numpy`."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,19 @@ def reach(scratch: Path) -> int:
 
 
 def never_drawn(scratches: Iterable[Path]) -> Ignored:
-    """The process's generators, if each run has others, and they stay as they are throughout it.
+    """The process-wide generators (`process_rng/numpy`) that differ from run to run, and stay as they are in each.
 
-    Most scripts never draw from Python's `random`, and leave it as the operating system's entropy has it: that runs
-    differ in it says nothing about them.
+    Most scripts never draw from some of them, and leave them as the operating system's entropy has them: that runs
+    differ in that says nothing about them.
     """
     chains = [read_chain(run.chain) for scratch in scratches for run in runs_in(scratch).values()]
-    digests = [{link.components.get(PROCESS_RNG) for link in chain} for chain in chains]
-    is_still = all(len(found) == 1 for found in digests)
-    differs = len(set().union(*digests)) > 1
-    return frozenset({PROCESS_RNG}) if is_still and differs else frozenset()
+    libraries = {library for chain in chains for link in chain for library in link.generators}
+    return frozenset(f"{PROCESS_RNG}/{library}" for library in libraries if _is_left_alone(library, chains))
+
+
+def _is_left_alone(library: str, chains: Sequence[Sequence[Link]]) -> bool:
+    digests = [{link.generators.get(library) for link in chain} for chain in chains]
+    return all(len(found) == 1 for found in digests) and len(set().union(*digests)) > 1
 
 
 def compare_folders(first: Path, second: Path, ignored: Ignored) -> Parting | Compared:
@@ -103,7 +108,8 @@ def _compare_runs(name: str, a: RunDirectory, b: RunDirectory, ignored: Ignored)
         return (
             Parting(name, "their metric rows differ") if rows[0] != rows[1] else (comparison.compared, 0, len(rows[0]))
         )
-    kept = [{part: digest for part, digest in one.digests.items() if part not in ignored} for one in opened]
+    # Process-wide generators were compared by the last link, each.
+    kept = [{part: digest for part, digest in one.digests.items() if part != PROCESS_RNG} for one in opened]
     if kept[0] != kept[1]:
         return Parting(name, f"their last checkpoints ({opened[0].name}) differ")
     rows = [_rows(run, one) for run, one in zip((a, b), opened, strict=True)]
@@ -113,14 +119,26 @@ def _compare_runs(name: str, a: RunDirectory, b: RunDirectory, ignored: Ignored)
 
 
 def stripped(chain: Sequence[Link], ignored: Ignored) -> list[Link]:
-    """A chain without some components."""
+    """A chain without some of the process-wide generators."""
     return [_stripped(link, ignored) for link in chain] if ignored else list(chain)
 
 
 def _stripped(link: Link, ignored: Ignored) -> Link:
-    components: Mapping[str, str] = {name: d for name, d in link.components.items() if name not in ignored}
+    kept = {library: d for library, d in link.generators.items() if f"{PROCESS_RNG}/{library}" not in ignored}
+    components = {name: digest for name, digest in link.components.items() if name != PROCESS_RNG}
+    if kept:
+        components[PROCESS_RNG] = digest_of(canonical.encode(kept))
     state = state_digest(components, link.env_steps, link.updates, link.boundary)
     return replace(link, components=components, state=state)
+
+
+def stripped_snapshot(snapshot: Snapshot, ignored: Ignored) -> Snapshot:
+    """A state without some of the process-wide generators."""
+    part = snapshot.components.get(PROCESS_RNG)
+    if part is None or not isinstance(part.tree, dict):
+        return snapshot
+    kept = {library: tree for library, tree in part.tree.items() if f"{PROCESS_RNG}/{library}" not in ignored}
+    return replace(snapshot, components={**snapshot.components, PROCESS_RNG: replace(part, tree=kept)})
 
 
 def newest(run: RunDirectory) -> Opened:
@@ -144,5 +162,5 @@ def _rows(run: RunDirectory, opened: Opened) -> list[bytes]:
 
 
 def _count_leaves(opened: Opened, ignored: Ignored) -> int:
-    parts = (part for name, part in opened.snapshot.components.items() if name not in ignored)
+    parts = stripped_snapshot(opened.snapshot, ignored).components.values()
     return sum(not isinstance(leaf, Alias) for part in parts for _, leaf in leaves(part.tree))

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perdure.checkpoint.opening import Opened, open_checkpoint
-from perdure.proof.evidence import Ignored, runs_in, stripped
+from perdure.proof.evidence import Ignored, runs_in, stripped, stripped_snapshot
 from perdure.runs.chain import read_whole_links
 from perdure.runs.directory import RunDirectory, newest_first
 from perdure.tree.diff import Difference, diff_snapshots
-from perdure.tree.snapshot import Snapshot
 
 COUNTERS = ("env_steps", "updates", "boundary")
 
@@ -39,7 +38,7 @@ def locate(first: Path, second: Path, run: str, boundary: int, ignored: Ignored)
     a, b = [*opened, None, None][:2]
     if a is None or b is None:
         return None
-    differences = diff_snapshots(_stripped(a.snapshot, ignored), _stripped(b.snapshot, ignored))
+    differences = diff_snapshots(*(stripped_snapshot(one.snapshot, ignored) for one in (a, b)))
     parts = a.snapshot.components
     return Located(
         tuple(sorted(differences, key=lambda difference: difference.path in COUNTERS)),
@@ -62,12 +61,14 @@ def checkpoint_at(run: RunDirectory, boundary: int) -> Opened | None:
     return None
 
 
-def resemblances(straight: Path, other: Path, run: str, boundary: int, components: Sequence[str]) -> dict[str, int]:
+def resemblances(
+    straight: Path, other: Path, run: str, boundary: int, components: Sequence[str], ignored: Ignored
+) -> dict[str, int]:
     """Which components are at a boundary what they had been in the straight run earlier, and at which boundary."""
     folders = runs_in(straight), runs_in(other)
     if any(run not in runs for runs in folders):
         return {}
-    before, after = (stripped(read_whole_links(runs[run].chain), frozenset()) for runs in folders)
+    before, after = (stripped(read_whole_links(runs[run].chain), ignored) for runs in folders)
     now = next((link.components for link in after if link.boundary == boundary), {})
     return {
         name: link.boundary
@@ -75,8 +76,3 @@ def resemblances(straight: Path, other: Path, run: str, boundary: int, component
         for link in reversed(before)
         if link.boundary < boundary and name in now and link.components.get(name) == now[name]
     }
-
-
-def _stripped(snapshot: Snapshot, ignored: Ignored) -> Snapshot:
-    components = {name: part for name, part in snapshot.components.items() if name not in ignored}
-    return Snapshot(components, snapshot.env_steps, snapshot.updates, snapshot.boundary)

@@ -3,7 +3,7 @@
 import shutil
 from dataclasses import dataclass
 
-from perdure.proof.evidence import Parting, compare_folders, runs_in
+from perdure.proof.evidence import Parting, compare_folders, runs_in, stripped
 from perdure.proof.processes import Orders
 from perdure.proof.prove import Proof
 from perdure.proof.verdict import Verdict
@@ -41,11 +41,12 @@ def mutate(proof: Proof, verdict: Verdict) -> list[Mutation]:
     """
     at = verdict.stops[0]
     stopped = proof.folder / "stopped"
-    proof.processes.run(stopped, Orders(at), f"stopped after boundary {at}, to leave components out")
+    proof.runner.run(stopped, Orders(at), f"stopped after boundary {at}, to leave components out")
     found = []
     for run, place in runs_in(stopped).items():
-        chain = {link.boundary: link.components for link in read_whole_links(place.chain)}
-        for component in sorted(chain.get(at, {}).keys() - verdict.ignored):
+        links = stripped(read_whole_links(place.chain), verdict.ignored)
+        chain = {link.boundary: link.components for link in links}
+        for component in sorted(chain.get(at, {})):
             if chain[at][component] == chain.get(0, {}).get(component):
                 found.append(Mutation(run, component, at, is_as_fresh=True))
             else:
@@ -58,7 +59,7 @@ def _without(proof: Proof, verdict: Verdict, run: str, component: str) -> Mutati
     folder = proof.folder / f"without_{component}_{run}"
     shutil.copytree(proof.folder / "stopped", folder)
     orders = Orders(proof.plan.until, leaves_fresh=f"{run}/{component}")
-    ended = proof.processes.run(folder, orders, f"resumed at boundary {at} without {component}")
+    ended = proof.runner.run(folder, orders, f"resumed at boundary {at} without {component}")
     if not ended.is_well:
         return Mutation(run, component, at, failed=True)
     outcome = compare_folders(proof.folder / "straight", folder, verdict.ignored)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from perdure.errors import PerdureError, Preempted, UsageError
 
@@ -75,6 +76,19 @@ class Orders:
         return given | {name: value for name, value in told.items() if value is not None}
 
 
+class Runner(Protocol):
+    """Whatever runs a training: processes of a command, or a function in this process."""
+
+    name: str
+    """What runs, for messages."""
+    sets_hash_seed: bool
+    """Whether `Orders.hash_seed` is obeyed."""
+
+    def run(self, scratch: Path, orders: Orders, label: str, kill_when: Callable[[], bool] | None = None) -> Ended:
+        """Runs it once, to its end: see `Processes.run`."""
+        ...
+
+
 class Processes:
     """Starts the processes of one command, one after the other, and counts them."""
 
@@ -88,6 +102,8 @@ class Processes:
             tell: called with a line about each process as it begins.
         """
         self.argv = tuple(argv)
+        self.name = shlex.join(argv)
+        self.sets_hash_seed = True
         self._logs = logs
         self._timeout_s = timeout_s
         self._tell = tell
@@ -144,8 +160,7 @@ class Processes:
                 if kill_when is not None and kill_when():
                     return True
                 if time.monotonic() - started > self._timeout_s:
-                    command = shlex.join(self.argv)
-                    raise ScriptError(f"{label}: {command} took longer than {self._timeout_s:g} s") from None
+                    raise ScriptError(f"{label}: {self.name} took longer than {self._timeout_s:g} s") from None
             else:
                 return False
 

@@ -1,7 +1,6 @@
 """The proof: a script run straight, twice, and interrupted; and where these runs part, if they do."""
 
 import random
-import shlex
 from pathlib import Path
 
 from perdure.errors import NoRunError
@@ -10,24 +9,24 @@ from perdure.proof.evidence import Compared, Ignored, Parting, compare_folders, 
 from perdure.proof.killing import Killer, Watch
 from perdure.proof.locating import Located, locate, resemblances
 from perdure.proof.plan import Plan
-from perdure.proof.processes import Ended, Orders, Processes, ScriptError
+from perdure.proof.processes import Ended, Orders, Runner, ScriptError
 from perdure.proof.verdict import Verdict
 from perdure.runs.chain import read_whole_links
 from perdure.runs.lineage import read_lineage
 
 
 class Proof:
-    """Conducts the processes of one proof."""
+    """Conducts the runs of one proof."""
 
-    def __init__(self, processes: Processes, folder: Path, plan: Plan) -> None:
+    def __init__(self, runner: Runner, folder: Path, plan: Plan) -> None:
         """Prepares; nothing is started.
 
         Args:
-            processes: starts them.
+            runner: runs the script.
             folder: where their runs live, one folder below it a history.
             plan: how far, and where to interrupt.
         """
-        self.processes = processes
+        self.runner = runner
         self.folder = folder
         self.plan = plan
         self._rng = random.Random(plan.seed)
@@ -55,8 +54,7 @@ class Proof:
         if failed is not None:
             parting = Parting(next(iter(runs_in(interrupted)), ""), f"{failed.label}: ended with code {failed.code}")
             return Verdict(end, finished, stops, self.plan.kill, parting, ignored, failed=failed)
-        if ignored and not never_drawn([straight, interrupted]):
-            ignored = frozenset()  # nobody draws from it but a resumed process
+        ignored &= never_drawn([straight, interrupted])  # not what a resumed process alone draws from
         outcome = compare_folders(straight, interrupted, ignored)
         if isinstance(outcome, Compared):
             return Verdict(end, finished, stops, self.plan.kill, outcome, ignored)
@@ -71,14 +69,15 @@ class Proof:
         """
         watch = Watch(folder)
         try:
-            ended = self.processes.run(folder, Orders(until, hash_seed=hash_seed), label, watch)
+            ended = self.runner.run(folder, Orders(until, hash_seed=hash_seed), label, watch)
         except ScriptError as error:
             raise ScriptError(f"{error} and came to {_where(folder)}. {_WAY_OUT_OF_TIME}") from error
         if not ended.is_well:
             raise ScriptError(f"{label}: the script failed by itself, with code {ended.code}:\n{ended.tail()}")
-        command = shlex.join(self.processes.argv)
         if not runs_in(folder):
-            raise NoRunError(f"{command}: opened no perdure.Run, so there is nothing to prove (docs/proving.md).")
+            raise NoRunError(
+                f"{self.runner.name}: opened no perdure.Run, so there is nothing to prove (docs/proving.md)."
+            )
         self._pace_s = watch.pace_s(reach(folder))
         return ended
 
@@ -100,26 +99,30 @@ class Proof:
             goal = until if kill else stop
             killer = Killer(folder, stop, self._pace_s, self._rng) if kill else None
             label = f"{'killed' if kill else 'stopped'} after boundary {stop}"
-            ended = self.processes.run(folder, Orders(goal, saves_each, leaves_fresh), label, killer)
+            ended = self.runner.run(folder, Orders(goal, saves_each, leaves_fresh), label, killer)
             if not ended.is_well:
                 return ended
-        ended = self.processes.run(folder, Orders(until, saves_each, leaves_fresh), f"resumed, to boundary {until}")
+        ended = self.runner.run(folder, Orders(until, saves_each, leaves_fresh), f"resumed, to boundary {until}")
         return None if ended.is_well else ended
 
     def _blame_script(self, parting: Parting, end: int, *, finished: bool, ignored: Ignored) -> Verdict:
-        """Two straight runs differ: runs two more up to there for the leaf, and two with one order of sets."""
+        """Two straight runs differ: two more go up to there, for the leaf."""
         boundary = end if parting.difference is None else parting.difference.boundary
         until = max(boundary, 1)
         pair = self.folder / "straight_there", self.folder / "again_there"
-        fixed = self.folder / "straight_hash", self.folder / "again_hash"
         for folder in pair:
             self.straight(folder, until, f"straight to boundary {until}, for the leaf")
-        for folder in fixed:
-            self.straight(folder, until, f"straight to boundary {until}, with PYTHONHASHSEED=0", hash_seed="0")
         located = locate(*pair, parting.run, boundary, ignored)
-        helps = isinstance(compare_folders(*fixed, ignored), Compared)
+        helps = self.runner.sets_hash_seed and self._is_equal_with_hash_seed(until, ignored)
         causes = likely_causes(_symptoms(parting, boundary, located, is_resume=False, hash_seed_helps=helps))
         return Verdict(end, finished, (), False, parting, ignored, located, tuple(causes))
+
+    def _is_equal_with_hash_seed(self, until: int, ignored: Ignored) -> bool:
+        """Whether two straight runs are the same once sets have one order."""
+        pair = self.folder / "straight_hash", self.folder / "again_hash"
+        for folder in pair:
+            self.straight(folder, until, f"straight to boundary {until}, with PYTHONHASHSEED=0", hash_seed="0")
+        return isinstance(compare_folders(*pair, ignored), Compared)
 
     def _blame_resume(
         self, parting: Parting, end: int, stops: tuple[int, ...], *, finished: bool, ignored: Ignored
@@ -133,7 +136,9 @@ class Proof:
             self.straight(pair[0], boundary, f"straight to boundary {boundary}, for the leaf")
             self.interrupt(pair[1], before, boundary)
             located = locate(*pair, parting.run, boundary, ignored)
-        causes = likely_causes(_symptoms(parting, boundary, self._resembling(parting, located), is_resume=True))
+        causes = likely_causes(
+            _symptoms(parting, boundary, self._resembling(parting, located, ignored), is_resume=True)
+        )
         return Verdict(end, finished, stops, self.plan.kill, parting, ignored, located, tuple(causes))
 
     def _resumed_at(self, run: str, stops: tuple[int, ...]) -> tuple[int, ...]:
@@ -146,12 +151,12 @@ class Proof:
         links = read_whole_links(runs_in(self.folder / "straight")[run].chain)
         return tuple(link.boundary for link in links if link.env_steps in steps and link.boundary > 0)
 
-    def _resembling(self, parting: Parting, located: Located | None) -> Located | None:
+    def _resembling(self, parting: Parting, located: Located | None, ignored: Ignored) -> Located | None:
         if located is None or parting.difference is None:
             return located
         folders = self.folder / "straight", self.folder / "interrupted"
         difference = parting.difference
-        found = resemblances(*folders, parting.run, difference.boundary, difference.components)
+        found = resemblances(*folders, parting.run, difference.boundary, difference.components, ignored)
         return Located(located.leaves, located.adapters, located.fidelity, found)
 
 

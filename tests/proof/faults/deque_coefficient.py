@@ -12,10 +12,11 @@ MENDED = "--mended" in sys.argv
 rng, weights, returns = np.random.default_rng(1), np.ones(3), deque([0.0], maxlen=4)
 more = {"returns": returns} if MENDED else {}
 with perdure.Run("runs/x", horizon=100) as run:
-    weights = run.restore(rng=rng, weights=weights, **more).weights
+    s = run.restore(rng=rng, weights=weights, **more)
+    weights, returns = s.weights, getattr(s, "returns", returns)
     while not run.is_finished:
         gradient = rng.normal(size=3)
         weights = weights + (0.1 + 0.01 * np.mean(returns)) * gradient
         returns.append(float(gradient.sum()))
-        run.boundary(env_steps=run.env_steps + 1, weights=weights)
+        run.boundary(env_steps=run.env_steps + 1, weights=weights, **({"returns": returns} if MENDED else {}))
     run.finish()
