@@ -33,7 +33,8 @@ def test_two_runs_of_two_seeds(perdure_cli, chained):
     result = perdure_cli("diff", "--chain", chained("a"), chained("b", seed=2))
 
     assert result.code == 1
-    assert "chain    first differs at boundary 0: process_rng, rng; 6 boundaries after it differ, too\n" in result.out
+    assert "chain    first differs at boundary 0: rng; 6 boundaries after it differ, too\n" in result.out
+    assert "left out process_rng/numpy, process_rng/python: other ones in A and B, and never drawn from\n" in result.out
 
 
 def test_the_json_document(perdure_cli, chained):
@@ -44,11 +45,12 @@ def test_the_json_document(perdure_cli, chained):
     assert document["first"] == {"path": str(a), "links": 7, "first_boundary": 0, "last": 6}
     assert document["difference"] == {
         "boundary": 0,
-        "components": ["process_rng", "rng"],
+        "components": ["rng"],
         "counters": False,
         "metrics": False,
         "later": 6,
     }
+    assert document["left_out"] == ["process_rng/numpy", "process_rng/python"]
 
 
 def test_boundaries_that_only_one_has_are_no_equality(perdure_cli, chained, monkeypatch: pytest.MonkeyPatch):

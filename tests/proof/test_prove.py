@@ -80,7 +80,7 @@ def test_a_script_that_ends_before_is_compared_to_its_end(prove_text):
 
     assert code == 0
     assert "exact: stopped after boundary 2, and compared up to boundary 4, where the script ends\n" in out
-    assert "equal        5 boundaries, 1 leaf of the last checkpoint, 4 rows of metrics\n" in out
+    assert "equal        5 boundaries, 2 leaves of the last checkpoint, 4 rows of metrics\n" in out
     assert "left out     process_rng/numpy, process_rng/python: not seeded, and never drawn from\n" in out
 
 
@@ -88,7 +88,7 @@ def test_all_runs_of_a_script_are_compared(prove_text):
     code, out, _ = prove_text("train('x', horizon=4)\ntrain('other/x', horizon=6)", "--every")
 
     assert code == 0
-    assert "equal        12 boundaries, 2 leaves of the last checkpoint, 10 rows of metrics\n" in out
+    assert "equal        12 boundaries, 4 leaves of the last checkpoint, 10 rows of metrics\n" in out
 
 
 def test_a_metric_that_is_no_state(prove_text):

@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.cli.output import count, print_json
 from perdure.errors import NoCheckpointError, NoRunError
+from perdure.proof.evidence import left_alone, stripped
 from perdure.runs.chain import ChainComparison, ChainDifference, Link, compare_chains, read_chain
 from perdure.runs.directory import RunDirectory
 
@@ -15,6 +16,8 @@ HOW = "Run(chain=1) keeps one, or PERDURE_CHAIN=1 around any script"
 
 def diff_chains(first: str, second: str, *, as_json: bool) -> bool:
     """Compares the chains of two runs and prints the outcome.
+
+    Process-wide generators that nobody draws from are left out: Python seeds its own by chance at every start.
 
     Args:
         first: a run's directory.
@@ -31,11 +34,14 @@ def diff_chains(first: str, second: str, *, as_json: bool) -> bool:
     """
     places = [_chain_path(first), _chain_path(second)]
     chains = [_links(place) for place in places]
-    comparison = compare_chains(*chains)
+    ignored = left_alone(chains)
+    comparison = compare_chains(*(stripped(chain, ignored) for chain in chains))
     if as_json:
-        print_json(_document(places, chains, comparison))
+        print_json({**_document(places, chains, comparison), "left_out": sorted(ignored)})
     else:
         _print(places, chains, comparison)
+        if ignored:
+            print(f"left out {', '.join(sorted(ignored))}: other ones in A and B, and never drawn from")
     return comparison.identical
 
 

@@ -1,5 +1,6 @@
 """A proof's outcome as text and as a JSON document."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ Cost = tuple[int, float]
 """Processes and seconds."""
 
 SHOWN = 5
+WIDTH = 110
 
 
 def print_verdict(verdict: Verdict, cost: Cost, kept: Path | None) -> None:
@@ -71,7 +73,7 @@ def _print_parting(verdict: Verdict, parting: Parting) -> None:
     if verdict.causes:
         print("likely causes")
         for cause in verdict.causes:
-            print(f"  - {cause}")
+            print(textwrap.fill(cause, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False))
 
 
 def print_mutations(mutations: Sequence[Mutation], verdict: Verdict) -> None:

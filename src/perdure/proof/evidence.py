@@ -60,12 +60,16 @@ def reach(scratch: Path) -> int:
 
 
 def never_drawn(scratches: Iterable[Path]) -> Ignored:
-    """The process-wide generators (`process_rng/numpy`) that differ from run to run, and stay as they are in each.
+    """The process-wide generators that nobody seeds and nobody draws from, in all runs of these folders."""
+    return left_alone([read_chain(run.chain) for scratch in scratches for run in runs_in(scratch).values()])
+
+
+def left_alone(chains: Sequence[Sequence[Link]]) -> Ignored:
+    """The process-wide generators (`process_rng/numpy`) that differ from chain to chain, and stay as they are in each.
 
     Most scripts never draw from some of them, and leave them as the operating system's entropy has them: that runs
     differ in that says nothing about them.
     """
-    chains = [read_chain(run.chain) for scratch in scratches for run in runs_in(scratch).values()]
     libraries = {library for chain in chains for link in chain for library in link.generators}
     return frozenset(f"{PROCESS_RNG}/{library}" for library in libraries if _is_left_alone(library, chains))
 
