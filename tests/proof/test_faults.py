@@ -11,7 +11,7 @@ FAULTS = {
     "deque_coefficient": (["weights"], "weights", "a deque of returns"),
     "episode_stream": (["env_level", "weights"], "env_level", "a stream of levels or episodes begins anew"),
     "evaluation_rng": (["rng", "weights"], "rng/", "evaluation"),
-    "forgotten_scheduler": (["optimizer"], "optimizer/param_groups/0/lr", "its scheduler is not handed to `restore`"),
+    "forgotten_scheduler": (["optimizer"], "optimizer/groups/0/lr", "its scheduler is not handed to `restore`"),
     "normaliser_count": (["normaliser", "weights"], "normaliser/state/mean", "what its own state_dict"),
     "reseeded_random": (["process_rng", "weights"], "process_rng/python/", "seeded anew"),
     "target_network": (["network"], "network", "a target network"),

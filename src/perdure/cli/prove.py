@@ -10,12 +10,13 @@ from pathlib import Path
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import print_json
-from perdure.cli.proof_report import document, print_mutations, print_verdict
+from perdure.cli.proof_report import Cost, document, print_mutations, print_verdict
 from perdure.errors import UsageError
 from perdure.proof.mutate import Mutation, mutate
 from perdure.proof.plan import DEFAULT_UNTIL, Plan
 from perdure.proof.processes import Processes
 from perdure.proof.prove import Proof
+from perdure.proof.verdict import Verdict
 from perdure.runs.durations import seconds
 
 NOTE = """\
@@ -61,21 +62,14 @@ def run(arguments: argparse.Namespace) -> int:
     )
     timeout_s = seconds("--timeout", arguments.timeout)
     folder = _folder(arguments.keep)
-    started = time.monotonic()
     try:
-        processes = Processes(arguments.command, _logs(folder), timeout_s, _tell)
-        proof = Proof(processes, folder, plan)
-        verdict = proof.run()
-        mutations: Sequence[Mutation] | None = None
-        if arguments.mutate and verdict.is_exact:
-            mutations = mutate(proof, verdict)
+        verdict, mutations, cost = _proven(arguments, plan, folder, timeout_s)
     except UsageError:
         _remove(folder)
         raise
     except BaseException:
         print(f"perdure: what the processes wrote is in {folder}", file=sys.stderr)
         raise
-    cost = processes.count, time.monotonic() - started
     kept = folder if arguments.keep or not verdict.is_exact else None
     if kept is None:
         _remove(folder)
@@ -86,6 +80,17 @@ def run(arguments: argparse.Namespace) -> int:
         if mutations is not None:
             print_mutations(mutations, verdict)
     return ExitCode.DONE if verdict.is_exact else ExitCode.DIFFERENCES
+
+
+def _proven(
+    arguments: argparse.Namespace, plan: Plan, folder: Path, timeout_s: float
+) -> tuple[Verdict, Sequence[Mutation] | None, Cost]:
+    started = time.monotonic()
+    processes = Processes(arguments.command, _logs(folder), timeout_s, _tell)
+    proof = Proof(processes, folder, plan)
+    verdict = proof.run()
+    mutations = mutate(proof, verdict) if arguments.mutate and verdict.is_exact else None
+    return verdict, mutations, (processes.count, time.monotonic() - started)
 
 
 def _folder(keep: Path | None) -> Path:
