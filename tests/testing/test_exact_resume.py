@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +17,13 @@ pytestmark = pytest.mark.usefixtures("global_generators")
 def train(directory: Path, *, keeps_momentum: bool = True, horizon: int = 20) -> None:
     rng, weights, momentum = np.random.default_rng(1), np.ones(3), np.zeros(3)
     with perdure.Run(directory, horizon=horizon) as run:
-        s = run.restore(rng=rng, weights=weights, **({"momentum": momentum} if keeps_momentum else {}))
+        more: dict[str, Any] = {"momentum": momentum} if keeps_momentum else {}
+        s = run.restore(rng=rng, weights=weights, **more)
         weights, momentum = s.weights, getattr(s, "momentum", momentum)
         while not run.is_finished:
             momentum = 0.9 * momentum + rng.normal(size=3) + random.random()
             weights = weights + 0.1 * momentum
-            values = {"weights": weights, **({"momentum": momentum} if keeps_momentum else {})}
+            values: dict[str, Any] = {"weights": weights, **({"momentum": momentum} if keeps_momentum else {})}
             run.boundary(env_steps=run.env_steps + 1, metrics={"mean": float(weights.mean())}, **values)
         run.finish()
 

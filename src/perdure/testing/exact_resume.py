@@ -101,7 +101,8 @@ def _told(verdict: Verdict) -> str:
     else:
         what = [*difference.components, *(["the metric rows"] if difference.metrics else [])]
         lines.append(f"  first at boundary {difference.boundary}: {', '.join(what)}")
-    if located is not None and located.leaves:
-        more = f"; {len(located.leaves) - 1} more" if len(located.leaves) > 1 else ""
-        lines.append(f"  first leaf {located.leaves[0]}{more}")
+    leaves = [] if located is None else list(located.leaves)
+    if leaves:
+        more = f"; {len(leaves) - 1} more" if len(leaves) > 1 else ""
+        lines.append(f"  first leaf {leaves[0]}{more}")
     return "\n".join([*lines, *(f"  likely: {cause}" for cause in verdict.causes)])

@@ -1,6 +1,7 @@
 """The fault: actions are sampled from a space whose generator is not handed to `restore`."""
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Env:
 
 
 space, env, weights = Space(), Env(), np.ones(3)
-more = {"actions": space.rng} if MENDED else {}
+more: dict[str, Any] = {"actions": space.rng} if MENDED else {}
 with perdure.Run("runs/x", horizon=100) as run:
     weights = run.restore(env=env, weights=weights, **more).weights
     while not run.is_finished:

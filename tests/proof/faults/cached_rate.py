@@ -1,6 +1,7 @@
 """The fault: a learning rate that falls lives in a variable that is not handed to `restore`."""
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -18,5 +19,6 @@ with perdure.Run("runs/x", horizon=100) as run:
     while not run.is_finished:
         weights = weights + rate * rng.normal(size=3)
         rate *= 0.9
-        run.boundary(env_steps=run.env_steps + 1, weights=weights, **({"rate": rate} if MENDED else {}))
+        values: dict[str, Any] = {"weights": weights, **({"rate": rate} if MENDED else {})}
+        run.boundary(env_steps=run.env_steps + 1, **values)
     run.finish()
