@@ -160,7 +160,10 @@ def test_an_environment_that_is_no_json_is_named(run_path: Path, toy, told):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--total-steps", "80"], "--total-steps is for runs of `perdure train`; a script says that itself."),
+        (
+            ["--total-steps", "80"],
+            "--total-steps is for runs of `perdure train`; a script has its own options: perdure resume RUN -- CMD …",
+        ),
         (["--accept", "faster"], "--accept faster: write KEY=OLD:NEW, as the refusal says it."),
     ],
 )

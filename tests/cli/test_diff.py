@@ -12,6 +12,8 @@ import pytest
 
 import perdure
 
+STEP_0 = "step_0000000000"
+
 
 @pytest.fixture
 def twin_path(toy: ModuleType, run_path: Path) -> Path:
@@ -44,6 +46,48 @@ def test_a_resumed_run_is_identical_to_a_straight_one(perdure_cli, toy: ModuleTy
     toy.train(run_path.parent / "straight")
 
     assert perdure_cli("diff", run_path, run_path.parent / "straight").code == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "hint"), [(0, "  all in generators of spaces"), (1, "of them in generators of spaces")]
+)
+def test_generators_of_spaces_that_nobody_seeded_are_told(perdure_cli, tmp_path: Path, action: int, hint: str):
+    """Two starts of one seed differ in them, and the trainings are the same."""
+    for name in ("a", "b"):
+        start_cartpole(tmp_path / name, action=action if name == "b" else 0)
+    result = perdure_cli("diff", tmp_path / "a" / "checkpoints" / STEP_0, tmp_path / "b" / "checkpoints" / STEP_0)
+
+    assert result.code == 1
+    assert hint in result.out
+    assert "perdure.gym.seed_spaces(envs, seed) seeds them" in result.out
+
+
+def test_seeded_spaces_are_identical_and_those_that_went_apart_are_no_matter_of_seeds(perdure_cli, tmp_path: Path):
+    for name, draws in (("a", 0), ("b", 0), ("c", 1)):
+        start_cartpole(tmp_path / name, seed=3, draws=draws)
+    a, b, c = (tmp_path / name / "checkpoints" / STEP_0 for name in "abc")
+
+    assert perdure_cli("diff", a, b).code == 0
+    assert perdure_cli("diff", a, c).code == 1
+    assert "seed_spaces" not in perdure_cli("diff", a, c).out
+
+
+def start_cartpole(directory: Path, *, action: int = 0, seed: int | None = None, draws: int = 0) -> None:
+    """A run's first checkpoint, after one step; `seed` is that of the generators of spaces."""
+    gymnasium = pytest.importorskip("gymnasium")
+    from perdure.gym import seed_spaces
+
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=1)
+    env.step(action)
+    if seed is None:
+        env.action_space.seed()
+    else:
+        seed_spaces(env, seed)
+    for _ in range(draws):
+        env.action_space.sample()
+    with perdure.Run(directory) as run:
+        run.restore(env=env)
 
 
 def test_checkpoints_of_different_steps(perdure_cli, step):

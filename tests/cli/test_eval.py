@@ -233,7 +233,20 @@ def test_without_an_entry_nobody_can_build_it(perdure_cli, maze_policy: Path):
     result = perdure_cli("eval", maze_policy)
 
     assert result.code == 2
-    assert "agent come from a script, and nobody here can build them. Give --entry MODULE:FUNCTION" in result.err
+    assert (
+        "its networks (agent) are a script's, and nobody here can build them. Give --entry MODULE:FUNCTION"
+        in result.err
+    )
+
+
+def test_a_script_s_checkpoint_whose_policy_nobody_named(perdure_cli, tmp_path: Path):
+    """`eval` has no --components; the message says what there is instead."""
+    with perdure.Run(tmp_path / "run") as run:
+        run.restore(agent=torch.nn.Linear(3, 2))
+    result = perdure_cli("eval", f"{tmp_path / 'run'}@latest")
+
+    assert result.code == 2
+    assert "by Run(policy=…) in the script, or export them first with perdure export RUN --to PATH" in result.err
 
 
 def test_a_changed_level_and_a_missing_key_are_mismatches(perdure_cli, maze_policy: Path):

@@ -79,6 +79,8 @@ def test_a_command_after_dashes_is_for_those_that_run_one(perdure_cli):
         (errors.UnsupportedVersionError("newer"), 4),
         (errors.LockedError("locked"), 5),
         (errors.UsageError("usage"), 2),
+        (errors.CrashLoopError("again and again"), 6),
+        (errors.WorkerDiedError(1, -9), 7),
         (errors.CommitError("disk full"), 70),
         (errors.RestoreError("half-way"), 70),
         (PermissionError("not yours"), 2),
@@ -102,6 +104,8 @@ def test_every_error_of_perdure_has_a_code():
         ExitCode.CONTRACT,
         ExitCode.NOTHING_TO_LOAD,
         ExitCode.LOCKED,
+        ExitCode.CRASH_LOOP,
+        ExitCode.WORKER_DIED,
         ExitCode.UNEXPECTED,
     }
 

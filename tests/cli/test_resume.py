@@ -218,7 +218,8 @@ def test_how_many_checkpoints_a_script_keeps_is_its_own_affair(perdure_cli, run_
     result = perdure_cli("resume", run_path, *words)
 
     assert (result.code, executed) == (2, [])
-    assert result.err == "perdure: --keep-last is for runs of `perdure train`; a script says that itself.\n"
+    message = "--keep-last is for runs of `perdure train`; a script has its own options: perdure resume RUN -- CMD …"
+    assert result.err == f"perdure: {message}\n"
 
 
 @pytest.mark.parametrize("number", ["-1", "two"])

@@ -159,10 +159,12 @@ def test_the_leaves_of_a_run_are_those_of_a_checkpoint(perdure_cli, run_path: Pa
             "run/checkpoints",
             "neither a run (no run.json in it) nor a checkpoint (no MANIFEST.json in it). Did you mean",
         ),
-        (".", "neither a run (no run.json in it) nor a checkpoint (no MANIFEST.json in it)."),
+        (".", "nor a checkpoint (no MANIFEST.json in it). There are runs in it: `perdure ls "),
+        ("other", "neither a run (no run.json in it) nor a checkpoint (no MANIFEST.json in it).\n"),
     ],
 )
 def test_what_is_neither(perdure_cli, run_path: Path, place: str, message: str):
+    (run_path.parent / "other").mkdir()
     result = perdure_cli("show", run_path.parent / place)
 
     assert (result.code, result.out) == (4, "")

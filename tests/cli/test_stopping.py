@@ -87,25 +87,26 @@ def test_a_pytorch_training_that_is_told_to_stop_goes_on_exactly(perdure_cli, tm
 @pytest.mark.full
 @pytest.mark.jax
 @pytest.mark.xdist_group("cli-ppo")
-@pytest.mark.parametrize(("during", "after_rows", "at"), [("its first compilation", 0, 0), ("an evaluation", 2, 32)])
+@pytest.mark.parametrize(("during", "boundary"), [("its first compilation", 0), ("its first evaluation", 2)])
 def test_a_jax_training_that_is_told_to_stop_while_it_compiles_goes_on_exactly(
-    perdure_cli, options, trained_once: Path, tmp_path: Path, during: str, after_rows: int, at: int
+    perdure_cli, options, trained_once: Path, tmp_path: Path, during: str, boundary: int
 ):
-    """Nothing is cached: the update, and the first evaluation after 48 steps, take a second or more to compile."""
-    run, started = tmp_path / "run", time.monotonic()
+    """Nothing is cached: the update, and the evaluation before the third boundary, take a second to compile."""
+    run, begun = tmp_path / "run", float("inf")
 
     def is_time() -> bool:
-        nonlocal started
-        if not run.exists() or at not in checkpoints(run) or len(rows(run)) < after_rows:
-            started = time.monotonic()
-        return time.monotonic() - started > 0.2
+        nonlocal begun
+        if begun == float("inf") and 16 * boundary in checkpoints(run):
+            begun = time.monotonic()
+        return time.monotonic() - begun > 0.1
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_ENABLE_COMPILATION_CACHE", "false")
         code, errors = told_to_stop(run, is_time, "train", "ppo", *options())
 
-    assert_stopped(run, code, errors, at)
-    assert len(rows(run)) == after_rows
+    came_to = len(rows(run))
+    assert came_to == boundary or (boundary and came_to < 6)  # an evaluation may end while this process waits
+    assert_stopped(run, code, errors, 16 * came_to)
     assert perdure_cli("resume", run).code == 0
     assert perdure_cli("diff", run, trained_once).code == 0
     assert rows(run) == rows(trained_once)

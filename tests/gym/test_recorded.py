@@ -309,6 +309,18 @@ def test_a_probe_says_what_cannot_be_captured():
     assert re.search(r"env/engine: no adapter knows a _thread\.lock.*perdure\.gym\.Recorded\(env\)", found.reason)
 
 
+@pytest.mark.parametrize("reset_first", [False, True])
+def test_box2d_without_a_recorder_is_refused_with_the_way_out(tmp_path: Path, reset_first: bool):
+    """Some classes that SWIG makes have no module, which is no reason for another error."""
+    pytest.importorskip("Box2D")
+    env = gymnasium.make("LunarLander-v3")
+    if reset_first:
+        env.reset(seed=1)
+
+    with pytest.raises(perdure.UnknownObjectError, match=r"knows a SwigPyObject,.*perdure\.gym\.Recorded\(env\)"):
+        perdure.save(tmp_path / "x", env=env)
+
+
 @pytest.mark.full
 def test_twin_bipedal_walker_without_a_new_world_is_inexact_or_refused(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("Box2D")

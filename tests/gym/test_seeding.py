@@ -74,3 +74,13 @@ def test_a_dead_worker_is_named():
     with pytest.raises(WorkerDiedError, match=r"environment 1: its worker process died \(signal 9 killed it\)"):
         seed_spaces(envs, 1)
     envs.close()
+
+
+def test_a_single_environment_draws_what_the_seed_says():
+    envs = [Sampling(gymnasium.make("Pendulum-v1")) for _ in range(3)]
+    for env, seed in zip(envs, (7, 7, 8), strict=True):
+        seed_spaces(env, seed)
+    one, same, other = (env.draws() for env in envs)
+
+    assert one == same
+    assert all(a != b for a, b in zip(one, other, strict=True))

@@ -157,23 +157,40 @@ def test_a_run_that_is_stopped_again_and_again_gets_to_its_end(tmp_path: Path, s
     assert len(events(directory, "resumed")) == 3
 
 
-@pytest.mark.full
-def test_an_error_that_nobody_catches_makes_the_last_boundary_durable(tmp_path: Path):
-    """Also without `with`: the interpreter's own hook tells the run."""
-    code = """
-import sys, time, perdure
-run = perdure.Run(sys.argv[1], every=perdure.Every(minutes=1000))
+ENDS = """
+import atexit, sys, time, perdure
+run = perdure.Run(sys.argv[1], every=perdure.Every(minutes=1000), horizon=3)
+if sys.argv[2] == "finish":
+    atexit.register(run.finish)
 run.restore(x=0)
 run.boundary(env_steps=1, x=1)
 time.sleep(0.5)
-run.boundary(env_steps=2, x=2)
-raise ValueError("mine")
+run.boundary(env_steps=3 if sys.argv[2] == "finish" else 2, x=2)
+if sys.argv[2] == "error":
+    raise ValueError("mine")
+if sys.argv[2] == "exit":
+    sys.exit(3)
 """
-    command = [sys.executable, "-c", code, str(tmp_path / "x")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("how", "code", "steps", "event", "why"),
+    [
+        ("error", 1, 2, "stopped", "ValueError: mine"),
+        ("exit", 3, 2, "stopped", "SystemExit: the process ended without finish or close"),
+        ("last line", 0, 2, "stopped", "SystemExit: the process ended without finish or close"),
+        ("finish", 0, 3, "finished", None),
+    ],
+)
+def test_however_a_script_ends_its_last_boundary_is_durable(
+    tmp_path: Path, how: str, code: int, steps: int, event: str, why: str | None
+):
+    """Also without `with`: the interpreter's own hooks tell the run."""
+    command = [sys.executable, "-c", ENDS, str(tmp_path / "x"), how]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert result.returncode == 1
-    assert result.stderr.endswith("ValueError: mine\n")
-    assert list(states(tmp_path / "x"))[-1] == "step_0000000002"
-    [end] = events(tmp_path / "x", "stopped")
-    assert end["why"] == "ValueError: mine"
+    assert (result.returncode, "ValueError: mine" in result.stderr) == (code, how == "error"), result.stderr
+    assert list(states(tmp_path / "x"))[-1] == f"step_{steps:010d}"
+    [end] = events(tmp_path / "x", event)
+    assert end.get("why") == why

@@ -113,14 +113,15 @@ def test_a_lineage_from_before_there_were_ranks_asks_for_the_metric(run_path: Pa
             Keep(last=9),
             "best",
             {},
-            "best by which metric? the run keeps no best one; its checkpoints have loss, return. Name one.",
+            "best by which metric? the run keeps no best one; its checkpoints have loss, return. Name one: "
+            "`--metric`, `RUN@best:METRIC`, or `metric=` in Python.",
         ),
         (
             Keep(last=9, best=1, metric="return") | Keep(best=1, metric="loss", mode="min"),
             "best",
             {},
             "best by which metric? the run ranks by return (max) and loss (min); its checkpoints have loss, return. "
-            "Name one.",
+            "Name one: `--metric`, `RUN@best:METRIC`, or `metric=` in Python.",
         ),
         (
             Keep(last=9),

@@ -214,6 +214,24 @@ def test_finish_without_a_horizon_saves_the_last_state_or_says_what_it_needs(tmp
     assert list(states(tmp_path / "x")) == [step_name(0), step_name(10)]
 
 
+def test_finish_short_of_the_horizon_says_so(tmp_path: Path):
+    """A loop of whole updates ends below a total that they do not divide."""
+    with Run(tmp_path / "x", horizon=25, every=Every()) as run:
+        run.restore(a=1)
+        for env_steps in (10, 20):
+            run.boundary(env_steps=env_steps, a=env_steps)
+
+        with pytest.raises(ForgottenValueError) as caught:
+            run.finish()
+        assert str(caught.value) == (
+            "finish: boundary 2 (env_steps=20) is not saved, for it does not reach the horizon of 25 steps. Give the "
+            "Run the total that the loop really reaches as its horizon, or call finish(env_steps=…, a=a)."
+        )
+        run.finish(env_steps=20, a=20)
+
+    assert list(states(tmp_path / "x")) == [step_name(0), step_name(20)]
+
+
 def test_finish_may_make_the_last_boundary_itself(tmp_path: Path):
     with Run(tmp_path / "x", every=Every()) as run:
         run.restore(a=1)

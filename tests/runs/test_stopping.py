@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -275,6 +276,44 @@ def leave_when_told(training: Training) -> None:
             training.go(1)  # which is not held
         send(signal.SIGTERM)
         assert training.run.should_stop
+
+
+class Dying:
+    """Does something when it is collected, where nothing can be raised."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def __del__(self) -> None:
+        self._act()
+
+
+def test_a_stop_that_is_lost_in_a_destructor_is_raised_again(tmp_path: Path, straight: Path, held_each_time: None):
+    """As in JAX's callback of the garbage collector, which is where the first instruction after a compilation is."""
+    training = Training(tmp_path / "x", every=SELDOM).restore().go(2)
+    hook = sys.unraisablehook
+
+    def lose() -> None:
+        dying = Dying(lambda: send(signal.SIGTERM))
+        del dying
+        time.sleep(20)
+
+    assert stopped(training, lose).checkpoint == step_name(20)
+    assert_goes_on_exactly(tmp_path / "x", straight)
+    assert sys.unraisablehook == hook
+
+
+def test_other_exceptions_that_are_lost_are_told_as_ever(
+    tmp_path: Path, held_each_time: None, monkeypatch: pytest.MonkeyPatch
+):
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(lost.exc_type))
+    training = Training(tmp_path / "x", every=SELDOM).restore().go(1)
+    stopped(training, lambda: send(signal.SIGTERM))
+
+    dying = Dying(fail)
+    del dying
+    assert told == [ZeroDivisionError]
 
 
 def test_a_signal_at_the_very_end_leaves_no_thread_behind(tmp_path: Path, never_held: None):

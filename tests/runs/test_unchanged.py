@@ -1,5 +1,6 @@
 """What functions count is told at the first save that it shows in, not at the resume a night later."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,35 @@ def test_weights_that_appear_refuse_the_first_save_that_holds_them(tmp_path: Pat
             run.restore(net=wrap(net))
             net(torch.ones(2))
             run.finish(env_steps=end)
+
+
+@dataclasses.dataclass
+class Transition:
+    """What users keep in lists."""
+
+    observation: Any
+    reward: float
+
+
+def test_a_list_that_gets_objects_is_refused_at_the_first_such_save(tmp_path: Path):
+    run = perdure.Run(tmp_path / "x", every=perdure.Every(updates=1))
+    run.restore(replay=[], log={"best": None})
+    run.boundary(env_steps=1, replay=[1.0, [2, "a"], torch.zeros(2)], log={"best": 3})
+
+    message = r"^replay/0: a dataclass has come since the run was opened, for which a fresh start has no place, so no"
+    with pytest.raises(CaptureError, match=message):
+        run.boundary(env_steps=2, replay=[Transition(1, 2.0)], log={"best": 3})
+    with pytest.raises(CaptureError, match=r"^log/best/0: a dataclass has come"):
+        run.boundary(env_steps=2, replay=[], log={"best": [Transition(1, 2.0)]})
+    run.boundary(env_steps=2, replay=[], log={"best": 3})
+    run.close()
+
+
+def test_objects_that_a_fresh_start_has_a_place_for_are_saved_and_come_back(tmp_path: Path):
+    with perdure.Run(tmp_path / "x", every=perdure.Every(updates=1)) as run:
+        run.restore(replay=[Transition(0, 0.0), Transition(0, 0.0)])
+        run.boundary(env_steps=1, replay=[Transition(1, 2.0), Transition(3, 4.0)])
+    with perdure.Run(tmp_path / "x", every=perdure.Every(updates=1)) as run:
+        restored = run.restore(replay=[Transition(0, 0.0), Transition(0, 0.0)]).replay
+
+    assert restored == [Transition(1, 2.0), Transition(3, 4.0)]

@@ -238,7 +238,7 @@ def _is_fact(obj: Any) -> bool:
     if isinstance(obj, _FACT_TYPES):
         return True
     # Functions that jax and others wrap in objects of their own keep the names of what they wrap.
-    package = type(obj).__module__.split(".")[0]
+    package = (getattr(type(obj), "__module__", None) or "").split(".")[0]  # some of SWIG's have none
     return (
         package in _WRAPPING_PACKAGES and callable(obj) and hasattr(obj, "__wrapped__") and hasattr(obj, "__qualname__")
     )

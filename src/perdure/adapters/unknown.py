@@ -40,6 +40,6 @@ _IN_PARTICULAR = MappingProxyType(
 
 def problem_of(obj: Any, name: str, path: Path) -> str:
     """The message for an object of the class `name` at `path`."""
-    name = name.replace("numpy.ma.core.", "numpy.ma.")
+    name = name.removeprefix("None.").replace("numpy.ma.core.", "numpy.ma.")  # some of SWIG's have no module
     way_out = _IN_PARTICULAR.get(name) or (_POSITION if hasattr(type(obj), "__next__") else _IN_GENERAL)
     return f"{format_path(path)}: no adapter knows a {name}, and perdure never pickles. {way_out}; {_OTHERWISE}"

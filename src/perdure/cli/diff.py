@@ -1,6 +1,7 @@
 """`perdure diff A B`: are two runs, or two checkpoints, the same to the last bit?"""
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from perdure.errors import DamagedError
 from perdure.tree.diff import Difference, diff_snapshots
 
 SHOWN = 20
+
+_SPACE_ENTROPY = re.compile(r"(.*_space/(?:.*/)?_np_random/)bit_generator/seed_sequence/entropy$")
+"""What a generator of a space began from."""
 
 NOTE = """\
 A run stands for its newest checkpoint; two runs also compare their metric streams up to there. Every byte of both is
@@ -111,6 +115,8 @@ def _print(comparison: Comparison, *, everything: bool) -> None:
     else:
         print(f"state    {count(len(comparison.differences), 'difference')}; A holds {total}")
         _print_differences(comparison.differences, everything=everything)
+        if hint := _unseeded(comparison.differences):
+            print(hint)
     if comparison.metrics is not None:
         _print_metrics(comparison.metrics, everything=everything)
 
@@ -129,6 +135,20 @@ def _print_differences(differences: Sequence[Difference], *, everything: bool) -
         print(f"  {difference}")
     if len(shown) < len(differences):
         print(f"  … and {len(differences) - len(shown):,} more; --all lists them")
+
+
+def _unseeded(differences: Sequence[Difference]) -> str | None:
+    """Two starts of one seed differ in the generators of spaces, which `reset(seed=…)` does not seed."""
+    paths = [difference.path for difference in differences]
+    spaces = {found[1] for path in paths if (found := _SPACE_ENTROPY.match(path))}
+    affected = sum(path.startswith(tuple(spaces)) for path in paths)
+    if not affected:
+        return None
+    of = "all" if affected == len(paths) else f"{affected:,} of them"
+    return (
+        f"  {of} in generators of spaces that began from another seed, or from none: reset(seed=…) leaves them out, "
+        "perdure.gym.seed_spaces(envs, seed) seeds them"
+    )
 
 
 def _document(comparison: Comparison, *, everything: bool) -> dict[str, Any]:

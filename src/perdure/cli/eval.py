@@ -27,6 +27,8 @@ the environment and gives back a perdure.gym.Player (docs/policies.md). Exit cod
 levels are others than the policy was trained for, or something that the run had is missing.
 """
 
+_UNTOLD = "by Run(policy=…) in the script, or export them first with perdure export RUN --to PATH --components A,B"
+
 EPISODES = 10
 MAX_LENGTH = 27_000
 
@@ -86,7 +88,7 @@ def _policy(text: str) -> Policy:
     if not isinstance(checkpoint, CheckpointTarget):
         return Policy(text)
     launch = launch_in(checkpoint.run)
-    components = components_of(None, checkpoint.run, launch, checkpoint.manifest())
+    components = components_of(None, checkpoint.run, launch, checkpoint.manifest(), way_out=_UNTOLD)
     with TemporaryDirectory(prefix="perdure-") as folder:
         to = store_of(Path(folder) / checkpoint.name)
         export_checkpoint(checkpoint.store, checkpoint.name, components, to, launch=launch)
@@ -113,7 +115,9 @@ def _how(policy: Policy, arguments: argparse.Namespace) -> Play:
         return _play_nnx
     if any(facts.get(".") == "class perdure:ActorCritic" for facts in policy.facts.values()):
         return _play_torch
-    problem = f"{policy.path}: {', '.join(policy.components)} come from a script, and nobody here can build them"
+    problem = (
+        f"{policy.path}: its networks ({', '.join(policy.components)}) are a script's, and nobody here can build them"
+    )
     raise UsageError(f"{problem}. Give --entry MODULE:FUNCTION (docs/policies.md).")
 
 

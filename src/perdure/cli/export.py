@@ -72,9 +72,16 @@ def launch_in(directory: RunDirectory | None) -> Mapping[str, Any]:
 
 
 def components_of(
-    told: str | None, directory: RunDirectory | None, launch: Mapping[str, Any], manifest: Manifest
+    told: str | None,
+    directory: RunDirectory | None,
+    launch: Mapping[str, Any],
+    manifest: Manifest,
+    *,
+    way_out: str = "--components A,B",
 ) -> list[str]:
     """What is said (`A,B`), or what the trainer knows, the script said or the run's newest policy holds.
+
+    `way_out` says how to say it, for the error.
 
     Raises:
         UsageError: nobody says it.
@@ -88,7 +95,7 @@ def components_of(
     if known:
         return known
     listed = ", ".join(f"{name} ({entry.adapter})" for name, entry in sorted(manifest.components.items()))
-    raise UsageError(f"say which components are the policy, --components A,B; the checkpoint has {listed}.")
+    raise UsageError(f"say which components are the policy, {way_out}; the checkpoint has {listed}.")
 
 
 def _known_in(directory: RunDirectory) -> list[str]:

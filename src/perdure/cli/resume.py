@@ -128,7 +128,9 @@ def _finished(directory: RunDirectory, found: Found, total: int) -> int:
 def _refuse_options_of_trainers(arguments: argparse.Namespace) -> None:
     for option, value in (("--keep-last", arguments.keep_last), ("--total-steps", arguments.total_steps)):
         if value is not None:
-            raise UsageError(f"{option} is for runs of `perdure train`; a script says that itself.")
+            raise UsageError(
+                f"{option} is for runs of `perdure train`; a script has its own options: perdure resume RUN -- CMD …"
+            )
 
 
 def _resume_script(directory: RunDirectory, launch: Mapping[str, Any], arguments: argparse.Namespace) -> NoReturn:

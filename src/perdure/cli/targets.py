@@ -1,6 +1,7 @@
 """What a user points at: a run, a checkpoint or a policy."""
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +175,11 @@ def find_target(text: str | os.PathLike[str]) -> Target:
         return RunTarget(run)
     if (path / FILE_NAME).exists() or steps_of(path.name) is not None:
         return CheckpointTarget(path)
-    hint = f" Did you mean {path.parent}?" if RunDirectory(path.parent).record.exists() else ""
+    hint = ""
+    if RunDirectory(path.parent).record.exists():
+        hint = f" Did you mean {path.parent}?"
+    elif any(path.glob("*/run.json")):
+        hint = f" There are runs in it: `perdure ls {shlex.quote(os.fspath(text))}` lists them."
     raise NoRunError(f"{path}: neither a run (no run.json in it) nor a checkpoint (no {FILE_NAME} in it).{hint}")
 
 

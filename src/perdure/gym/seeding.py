@@ -11,16 +11,19 @@ from perdure.gym.async_envs import AsyncVectorEnv
 from perdure.gym.layers import seed_layers
 
 
-def seed_spaces(envs: VectorEnv[Any, Any, Any], seed: int) -> None:
+def seed_spaces(envs: VectorEnv[Any, Any, Any] | gymnasium.Env[Any, Any], seed: int) -> None:
     """Seeds the generators of all spaces: of the batch, and of each environment and its wrappers, wherever they are.
 
     The system seeds them otherwise, where they are first drawn from: wrappers and environments that sample would then
     act differently in two runs of one seed, and what is saved would differ.
 
     Args:
-        envs: environments of `make_vec`, Gymnasium's `SyncVectorEnv`, or wrappers around either.
+        envs: environments of `make_vec`, Gymnasium's `SyncVectorEnv`, or wrappers around either; or one environment.
         seed: from 0; each space gets a seed of its own, derived from it.
     """
+    if isinstance(envs, gymnasium.Env):
+        seed_layers(envs, _derived(seed, 0))
+        return
     for number, space in enumerate({id(space): space for space in _of_the_batch(envs)}.values()):
         space.seed(seed + number)
     bare = envs.unwrapped

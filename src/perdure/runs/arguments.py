@@ -230,6 +230,17 @@ def horizon_steps(horizon: str | int | None, contract: Mapping[str, Mapping[str,
     return int(steps)
 
 
+def unsaved_end(boundary: int, env_steps: int, horizon: int | None, values: Set[str]) -> str:
+    """Why `finish` needs the values, and what to do."""
+    handed_in = ", ".join(f"{name}={name}" for name in sorted(values))
+    why, way_out = "", "Give the Run a horizon"
+    if horizon is not None:
+        why = f", for it does not reach the horizon of {horizon:,} steps"
+        way_out = "Give the Run the total that the loop really reaches as its horizon"
+    place = f"finish: boundary {boundary} (env_steps={env_steps}) is not saved{why}"
+    return f"{place}. {way_out}, or call finish(env_steps=…, {handed_in})."
+
+
 def check_every(every: Any) -> Every:
     """Refuses a bare number.
 

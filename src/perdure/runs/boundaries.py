@@ -68,6 +68,7 @@ class Boundaries:
             self.hold(live, values, metrics)
             return
         started = time.monotonic()
+        self._resets.on_cadence = False
         snapshot = self._captured({**live, **values}, now)
         self.note(now, metrics)
         self._link(snapshot)

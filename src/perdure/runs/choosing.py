@@ -24,6 +24,8 @@ from perdure.runs.retention import Candidate, Keep, KeepAny, Order, Ranking
 Which = str | int
 """`best`, `latest`, or env-steps."""
 
+_NAME_ONE = "Name one: `--metric`, `RUN@best:METRIC`, or `metric=` in Python."
+
 _log = logging.getLogger("perdure")
 
 
@@ -150,7 +152,7 @@ def _ranking(
     if len(told) == 1:
         return Ranking(told[0].metric, mode or told[0].mode)
     several = f"the run ranks by {' and '.join(map(str, told))}" if told else "the run keeps no best one"
-    raise UsageError(f"{directory.path}: best by which metric? {several}; {_there_are(manifests)}. Name one.")
+    raise UsageError(f"{directory.path}: best by which metric? {several}; {_there_are(manifests)}. {_NAME_ONE}")
 
 
 def _there_are(manifests: Mapping[str, Manifest]) -> str:

@@ -36,6 +36,7 @@ from perdure.runs.arguments import (
     saves_each_of,
     stop_after_of,
     stop_at_of,
+    unsaved_end,
 )
 from perdure.runs.begin import decide
 from perdure.runs.boundaries import Boundaries
@@ -388,7 +389,8 @@ class Run(Standing):
         """Ends the run: saves the last state if that has not been done, notes the end, frees the lock.
 
         Args:
-            env_steps: needed only if the last boundary was not saved (no horizon is known): as for `boundary`.
+            env_steps: needed only if the last boundary was not saved (no horizon is known, or it is not reached): as
+                for `boundary`.
             updates: as for `boundary`.
             **values: as for `boundary`; not looked at if the boundary at `env_steps` is saved already.
 
@@ -413,12 +415,7 @@ class Run(Standing):
 
     def _take_final(self, values: dict[str, Any]) -> None:
         if not values and self._values:
-            hint = ", ".join(f"{name}={name}" for name in sorted(self._values))
-            message = (
-                f"finish: boundary {self.boundary_number} (env_steps={self.env_steps}) is not saved. Give the Run "
-                f"a horizon, or call finish(env_steps=…, {hint})."
-            )
-            raise ForgottenValueError(message)
+            raise ForgottenValueError(unsaved_end(self.boundary_number, self.env_steps, self._horizon, self._values))
         self._take_live(values)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ that reads the pipe can act meanwhile. Handlers are a process's: all runs that a
 back those from before, and the last run that is closed puts them back here, too.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ import time
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Protocol
+
+from perdure.runs.insisting import Insistence
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Commit and leave."""
@@ -81,6 +84,8 @@ class Watch:
         if sys.excepthook == self._hook:
             sys.excepthook = self._hook_before
         os.close(self._write_end)  # which ends the thread
+        if self._thread is not threading.current_thread() and self._thread.is_alive():
+            self._thread.join(LATE_S)  # else its end of the pipe would stay open for a moment
 
     def forget(self) -> None:
         """In a forked child: the parent's signals are none of its business, and its own go where they went before."""
@@ -112,6 +117,7 @@ class Watch:
             except BaseException as error:  # noqa: BLE001 - raised below
                 raised.append(error)
         if raised:
+            _insist(raised[0], number)
             raise raised[0]
 
     def _as_before(self, number: int, frame: FrameType | None) -> None:
@@ -164,6 +170,16 @@ class Watch:
 _watch: Watch | None = None
 """Signal handlers are a process's, so is this."""
 
+_insistence: Insistence | None = None
+"""The last exception that a handler raised, which may still be lost; so is this."""
+
+
+def _insist(error: BaseException | None, number: int = 0) -> None:
+    global _insistence
+    if _insistence is not None:
+        _insistence.end()
+    _insistence = None if error is None else Insistence(error, number)
+
 
 def listen(listener: Listener) -> Watch | None:
     """Tells the listener of signals from now on; None outside the main thread, where nobody may install handlers."""
@@ -171,6 +187,7 @@ def listen(listener: Listener) -> Watch | None:
     if threading.current_thread() is not threading.main_thread():
         return None
     if _watch is None:
+        _insist(None)
         _watch = Watch()
     _watch.listeners.append(listener)
     return _watch
@@ -187,6 +204,16 @@ def unlisten(listener: Listener) -> None:
     if not _watch.listeners and threading.current_thread() is threading.main_thread():
         _watch.close()
         _watch = None
+
+
+def _at_exit() -> None:
+    """A script that ends, by `sys.exit` or at its last line, without a word to its run."""
+    for listener in tuple(_watch.listeners) if _watch is not None else ():
+        listener.failed(SystemExit("the process ended without finish or close"))
+
+
+# Registered when perdure is imported, hence called after what users register later: `finish`, for instance.
+atexit.register(_at_exit)
 
 
 def _before_fork() -> None:

@@ -160,8 +160,9 @@ class Stopper:
 
     def _save_held(self) -> None:
         if self._open is not None and self._open[0].is_covered:
-            self._try_to_commit(self._open[0])
-            self._wants_checkpoint = False
+            self._wants_checkpoint = False  # before it is there, or a boundary that comes meanwhile is saved, too
+            if not self._try_to_commit(self._open[0]):
+                self._wants_checkpoint = True
 
     def _make_durable(self) -> None:
         """Beside the main thread: saves what is in memory, as soon as that is the last boundary, or time is short."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from perdure.adapters.resolve import WITHOUT_TARGET
 from perdure.contract.facts import NO_FACT, compare_facts
 from perdure.errors import CaptureError
 from perdure.tree.leaves import Tree
@@ -27,12 +28,15 @@ class Fixed:
     """By component, then by formatted path below it."""
     names: Mapping[Path, frozenset[Step]]
     """Of each module of PyTorch, by its place: its tensors and submodules."""
+    places: frozenset[Path]
+    """Where objects stand that are restored into those of a fresh start."""
 
 
 def fixed_parts(snapshot: Snapshot) -> Fixed:
     """What must stay as it is in this snapshot of a fresh start."""
     names = {place: found for part in snapshot.components.values() for place, found in _names(part)}
-    return Fixed({name: part.facts for name, part in snapshot.components.items()}, names)
+    places = frozenset(place for part in snapshot.components.values() for place in part.made)
+    return Fixed({name: part.facts for name, part in snapshot.components.items()}, names, places)
 
 
 def refuse_changes(opened: Fixed, snapshot: Snapshot) -> None:
@@ -45,10 +49,11 @@ def refuse_changes(opened: Fixed, snapshot: Snapshot) -> None:
         snapshot: what would be saved now.
 
     Raises:
-        CaptureError: a fact is another than it was, or a module has other weights.
+        CaptureError: a fact is another than it was, a module has other weights, or a list has got an object.
     """
     changed = []
     for name, part in snapshot.components.items():
+        _refuse_new_objects(opened, part)
         before = opened.facts.get(name, {})
         if part.facts != before:  # the unusual case: this runs at every save
             changed += compare_facts(name, before, part.facts)
@@ -60,6 +65,27 @@ def refuse_changes(opened: Fixed, snapshot: Snapshot) -> None:
             f"{each.key}: {_told(each.saved)} when the run was opened, {_told(each.found)} now" for each in changed
         )
         raise CaptureError(f"{shown}. {_WAY_OUT}")
+
+
+_CONTAINERS = frozenset({"counter", "dataclass", "default-dict", "deque", "named-tuple", "namespace", "ordered-dict"})
+"""Ids of adapters, beside the plain ones, that restore part by part into what a fresh start has."""
+
+
+def _refuse_new_objects(opened: Fixed, part: Component) -> None:
+    """A list of plain data may grow; one of objects may not, for a fresh start has no places for them."""
+    for place, adapter in part.made.items():
+        if place in opened.places or adapter in WITHOUT_TARGET or adapter == _FACT:
+            continue
+        around = (part.made.get(place[:depth]) for depth in range(1, len(place)))
+        if all(each is None or each in _CONTAINERS for each in around):
+            kind = f"a {adapter} has come since the run was opened"
+            problem = f"{kind}, for which a fresh start has no place, so no checkpoint with it could be resumed"
+            way_out = "Keep plain values, arrays or tensors there, or an object with state_dict() and load_state_dict()"
+            raise CaptureError(f"{format_path(place)}: {problem}. {way_out}.")
+
+
+_FACT = "fact"
+"""What has none but a name: compared as such."""
 
 
 def _told(text: str) -> str:
