@@ -60,11 +60,12 @@ def test_an_impossible_command_is_usage(perdure_cli, words: list[str]):
     assert result.err.startswith("usage: perdure")
 
 
-def test_a_command_after_dashes_is_for_resume_alone(perdure_cli):
+def test_a_command_after_dashes_is_for_those_that_run_one(perdure_cli):
     result = perdure_cli("ls", "--", "x")
 
     assert result.code == 2
-    assert result.err == "perdure: ls: takes no command after `--`; only `perdure resume DIR -- CMD` does.\n"
+    taking = "`perdure resume DIR -- CMD` and `perdure prove -- CMD`"
+    assert result.err == f"perdure: ls: takes no command after `--`; only {taking} do.\n"
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,15 @@ VERBS = {
     "eval": "play episodes with a policy",
     "convert": "turn a checkpoint of nnx-ppo into one of perdure's",
     "diff": "compare two runs or checkpoints bit by bit",
+    "prove": "find out whether a script's resume is exact",
     "prune": "remove checkpoints that a retention policy does not keep",
     "pin": "make a checkpoint stay, whatever the retention policy says",
     "unpin": "hand a pinned checkpoint back to the retention policy",
 }
 """Verb -> one line of help. Each is the module `perdure.cli.<verb>` with `add_arguments` and `run`."""
+
+TAKING_COMMANDS = {"resume": "resume DIR", "prove": "prove"}
+"""Verbs that take a command after `--`, and how they are written."""
 
 USERS_OS_ERRORS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 """What a wrong path in the command leads to."""
@@ -73,8 +77,9 @@ def _run(words: list[str]) -> int:
     if arguments.verb is None:
         _parser(None).print_help(sys.stderr)
         return ExitCode.USAGE
-    if command is not None and arguments.verb != "resume":
-        raise UsageError(f"{arguments.verb}: takes no command after `--`; only `perdure resume DIR -- CMD` does.")
+    if command is not None and arguments.verb not in TAKING_COMMANDS:
+        taking = " and ".join(f"`perdure {usage} -- CMD`" for usage in TAKING_COMMANDS.values())
+        raise UsageError(f"{arguments.verb}: takes no command after `--`; only {taking} do.")
     arguments.command = command
     return import_module(f"perdure.cli.{arguments.verb}").run(arguments)
 

@@ -57,8 +57,10 @@ def age(created: str) -> float:
 
 def count(number: int, thing: str) -> str:
     """A number with its noun: `1 leaf`, `2 checkpoints`."""
-    plural = {"leaf": "leaves", "directory": "directories"}.get(thing, f"{thing}s")
-    return f"{number:,} {thing if number == 1 else plural}"
+    return f"{number:,} {thing if number == 1 else _PLURALS.get(thing, f'{thing}s')}"
+
+
+_PLURALS = {"boundary": "boundaries", "directory": "directories", "leaf": "leaves", "process": "processes"}
 
 
 def value(node: Any) -> str:

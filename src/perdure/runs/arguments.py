@@ -1,6 +1,7 @@
 """The arguments of `Run`: refused where they are given, not hours later."""
 
 import json
+import logging
 import operator
 import os
 from collections.abc import Mapping, Sequence, Set
@@ -17,6 +18,8 @@ from perdure.runs.durations import seconds
 from perdure.runs.retention import Keep, KeepAny
 
 Mode = Literal["auto", "new", "resume"]
+
+_log = logging.getLogger("perdure")
 
 
 def count(verb: str, name: str, value: Any) -> int:
@@ -150,6 +153,32 @@ def stop_at_of(directory: RunDirectory) -> int | None:
     """
     told = _from_environment("PERDURE_STOP_AT_BOUNDARY", directory)
     return None if told is None else _from_1("PERDURE_STOP_AT_BOUNDARY", told)
+
+
+def saves_each_of(directory: RunDirectory, *, resets: bool) -> int | None:
+    """At which boundaries `perdure prove --kill` wants checkpoints besides those of the cadence: multiples of this.
+
+    Args:
+        directory: the run's.
+        resets: whether each checkpoint resets the environments: another cadence would be another training.
+
+    Raises:
+        UsageError: no whole number from 1.
+    """
+    told = _from_environment("PERDURE_SAVE_EACH", directory)
+    if told is not None and resets:
+        _log.warning("%s: PERDURE_SAVE_EACH=%s is ignored: boundary_reset has a cadence.", directory.path, told)
+        return None
+    return None if told is None else _from_1("PERDURE_SAVE_EACH", told)
+
+
+def left_fresh_of(directory: RunDirectory) -> str | None:
+    """The component that `perdure prove --mutate` wants a resume of this run to leave as a fresh start has it.
+
+    PERDURE_LEAVE_FRESH is `RUN/COMPONENT`, by the name of the run's directory: a script may open several.
+    """
+    run, _, component = os.environ.get("PERDURE_LEAVE_FRESH", "").rpartition("/")
+    return component if run == directory.path.name else None
 
 
 def _from_1(name: str, value: Any) -> int:

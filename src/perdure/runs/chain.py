@@ -7,10 +7,11 @@ file of the run that was never stopped.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.errors import DamagedError
 from perdure.format import canonical
 from perdure.format.digests import digest_of
@@ -34,6 +35,8 @@ class Link:
     """Digest of the state."""
     components: Mapping[str, str]
     """Digests of its components."""
+    generators: Mapping[str, str]
+    """Digest of each process-wide generator, by library; a script may seed one and leave the others to chance."""
     metrics: str
     """Digest of the metric rows up to it."""
     previous: str | None
@@ -41,7 +44,8 @@ class Link:
 
     def encoded(self) -> bytes:
         """Its line."""
-        return canonical.encode({**vars(self), "components": dict(self.components)})
+        digests = {"components": dict(self.components), "generators": dict(self.generators)}
+        return canonical.encode({**vars(self), **digests})
 
 
 class Chain:
@@ -58,6 +62,7 @@ class Chain:
         self._every = every
         self._previous: str | None = None
         self._known = Known()
+        self._generators: tuple[str | None, Mapping[str, str]] = None, {}
 
     def begin(self, snapshot: Snapshot, metrics: str) -> None:
         """Cuts the chain back to what came before the boundary where the run begins or goes on, and adds its link.
@@ -84,11 +89,23 @@ class Chain:
         components = component_digests(snapshot, memory=self._known.forms)
         counters = snapshot.env_steps, snapshot.updates, snapshot.boundary
         state = state_digest(components, *counters)
-        link = Link(counters[2], counters[0], counters[1], state, components, metrics, self._previous)
+        generators = self._digests_of_generators(snapshot, components.get(PROCESS_RNG))
+        link = Link(counters[2], counters[0], counters[1], state, components, generators, metrics, self._previous)
         line = link.encoded()
         with self._path.open("ab", buffering=0) as file:
             append_whole(file, line)
         self._previous = digest_of(line)
+
+    def _digests_of_generators(self, snapshot: Snapshot, digest: str | None) -> Mapping[str, str]:
+        """Of the process; made anew only where one of them was drawn from."""
+        if digest is None:
+            return {}
+        if self._generators[0] != digest:
+            part = snapshot.components[PROCESS_RNG]
+            trees = part.tree if isinstance(part.tree, dict) else {}
+            each = {str(library): replace(part, tree=tree) for library, tree in trees.items()}
+            self._generators = digest, component_digests(Snapshot(each, 0, 0, 0))
+        return self._generators[1]
 
 
 def read_chain(path: Path) -> list[Link]:
@@ -130,6 +147,7 @@ _FIELDS: Mapping[str, type] = {
     "updates": int,
     "state": str,
     "components": dict,
+    "generators": dict,
     "metrics": str,
 }
 

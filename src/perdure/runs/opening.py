@@ -40,6 +40,7 @@ from perdure.runs.surroundings import surroundings_now
 from perdure.runs.unchanged import Fixed, fixed_parts
 from perdure.runs.variables import variables_now
 from perdure.store.local import REMOVED_PREFIX
+from perdure.tree.leaves import owned
 from perdure.tree.snapshot import CLASSES, Snapshot
 
 _log = logging.getLogger("perdure")
@@ -81,6 +82,8 @@ class Opening:
     """At which boundaries there is a link in the digest chain: multiples of this; None: at none."""
     variables: Sequence[str] = ()
     """Environment variables that the record keeps beside the known ones."""
+    left_fresh: str | None = None
+    """A component that a resume leaves as a fresh start has it: for proofs that see whether that shows."""
 
     def said(self) -> dict[str, Any]:
         """What the lineage keeps of the script's words, for whoever looks at the run from outside."""
@@ -208,12 +211,15 @@ def _resume(opening: Opening) -> OpenRun:
     verdict = judge(terms, terms.contract(fresh), manifest)
     recorded = frozenset(accepted_for(history, opened.digest))
     overrides = replace(terms.overrides, recorded=recorded, amended=frozenset(manifest.amended))
+    saved, digests = opened.snapshot, opened.digests
+    if opening.left_fresh is not None:
+        saved, digests = _without(saved, opening.left_fresh, fresh.snapshot), None
     restored = restore(
-        opened.snapshot,
+        saved,
         opening.targets,
         opening.resolver,
         f"{directory.path}, {opened.name}",
-        digests=opened.digests,
+        digests=digests,
         conditions=Conditions(verdict.findings, overrides, manifest.contract.get(START, {}), fresh),
     )
     surroundings = surroundings_now(record, history, opening.variables)
@@ -250,6 +256,18 @@ def _resume(opening: Opening) -> OpenRun:
         progress=progress,
         notices=notices,
     )
+
+
+def _without(saved: Snapshot, name: str, fresh: Snapshot) -> Snapshot:
+    """The saved state with one component as a fresh start has it.
+
+    Raises:
+        UsageError: there is no such component.
+    """
+    if name not in saved.components or name not in fresh.components:
+        raise UsageError(f"PERDURE_LEAVE_FRESH={name!r}: no such component; there are {sorted(saved.components)}.")
+    part = fresh.components[name]
+    return replace(saved, components={**saved.components, name: replace(part, tree=owned(part.tree))})
 
 
 def _committer(opening: Opening, journal: Journal, run_id: str, past: Past) -> Committer:

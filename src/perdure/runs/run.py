@@ -27,11 +27,13 @@ from perdure.runs.arguments import (
     count,
     horizon_steps,
     insisted_mode,
+    left_fresh_of,
     next_counters,
     other_run_asked_for,
     overrides_of,
     redirected,
     retry_asked_for,
+    saves_each_of,
     stop_after_of,
     stop_at_of,
     unsaved_end,
@@ -176,6 +178,7 @@ class Run(Standing):
         self._terms = Terms(keep, background, after_commit)
         self._chain_every = chain_of(chain, self._directory)
         self._stop_at = stop_at_of(self._directory)
+        self._saves_each = saves_each_of(self._directory, resets=boundary_reset is not None)
         self._variables = checked_names(variables)
         self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
         self._stop_after_s = stop_after_of(stop_after, self._directory)
@@ -261,6 +264,7 @@ class Run(Standing):
                 self._policies.terms.components,
                 self._chain_every,
                 self._variables,
+                left_fresh_of(self._directory),
             )
             self._take_over(open_run(opening), lock, stopper)
         except BaseException:
@@ -321,7 +325,11 @@ class Run(Standing):
             if values.keys() != self._values:
                 self._take_live(values)
             self._ask_at(now.boundary, stopping)
-            is_due = boundaries.is_due(now) or (stopping.wants_checkpoint and not self._resets.decide)
+            is_due = (
+                boundaries.is_due(now)
+                or self._is_asked_for(now.boundary)
+                or (stopping.wants_checkpoint and not self._resets.decide)
+            )
             if is_due:
                 boundaries.commit({**self._live, **values}, now, metrics, at_once=stopping.wants_checkpoint)
                 stopping.has_checkpoint()
@@ -368,6 +376,10 @@ class Run(Standing):
         """Tells the run to stop where `perdure prove` wants it to."""
         if self._stop_at is not None and boundary >= self._stop_at:
             stopper.ask(f"PERDURE_STOP_AT_BOUNDARY={self._stop_at}")
+
+    def _is_asked_for(self, boundary: int) -> bool:
+        """Whether `perdure prove` wants a checkpoint of the boundary."""
+        return self._saves_each is not None and boundary % self._saves_each == 0
 
     def _take_live(self, values: dict[str, Any]) -> None:
         """Live objects may be handed in again, and replace the remembered ones."""
