@@ -100,10 +100,11 @@ class Examiner:
 
     def _examine(self, frame: FrameType) -> None:
         live = {name: obj for name, obj in self._live.items() if kind_of(obj) is None and name != "process_rng"}
-        found = look(Roots(live, looked_at(frame), users_modules()), self._held, self._resolver, self._without)
+        roots = Roots(live, looked_at(frame), users_modules())
+        found = look(roots, self._held, self._resolver, self._without)
         document = {"boundary": self._boundary, "loop": asdict(self._loop) if self._loop else None}
-        seen = {path: [each.digest, each.shows, each.unit, each.held] for path, each in found.values.items()}
-        document |= {"values": seen, "skipped": dict(found.skipped)}
+        seen = {path: asdict(each) for path, each in found.values.items()}
+        document |= {"values": seen, "skipped": dict(found.skipped), "files": _files(roots)}
         if self._boundary == self._orders.get("at"):
             document |= self._copy(found) | self._put(found)
         self._held, self._live = {}, {}
@@ -114,10 +115,11 @@ class Examiner:
         order = self._orders.get("copy")
         if order is None:
             return {}
-        paths = [path for path in order["paths"] if path in found.targets]
-        snapshot, problems = packed([found.targets[path].value for path in paths], self._resolver)
+        paths = order["paths"]
+        values = {at: found.targets[path].value for at, path in enumerate(paths) if path in found.targets}
+        snapshot, problems = packed(values, self._resolver)
         save_snapshot_at(order["to"], snapshot)
-        return {"copied": paths, "problems": {paths[at]: why for at, why in problems.items()}}
+        return {"problems": {paths[at]: why for at, why in problems.items()}}
 
     def _put(self, found: Look) -> dict[str, Any]:
         """Puts the values of the straight run in the place of those here."""
@@ -136,6 +138,12 @@ class Examiner:
     def _write(self, document: Mapping[str, Any]) -> None:
         with Path(self._orders["report"]).open("a", encoding="utf-8") as file:
             file.write(json.dumps(document) + "\n")
+
+
+def _files(roots: Roots) -> dict[str, str]:
+    """The source file of each frame and module."""
+    frames = {f"frame {name}": frame.f_code.co_filename for name, frame in roots.frames.items()}
+    return frames | {f"module {name}": str(vars(module)["__file__"]) for name, module in roots.modules.items()}
 
 
 def _nothing() -> Target:

@@ -50,6 +50,8 @@ class Seen:
     """The value, shortened."""
     unit: str
     """The access path of what it is a part of: a variable, an attribute, or an object of a library as a whole."""
+    kind: str
+    """`DATA`, `LIVE` or `ITERATOR`."""
     held: bool
     """Whether the snapshot holds this very object."""
 
@@ -127,7 +129,7 @@ class _Looker:
         if digest is None:
             self.found.skipped[f"{type(obj).__qualname__} that cannot be read"] += 1
             return
-        self.found.values[path] = Seen(digest, shown(obj), unit, id(obj) in self._held)
+        self.found.values[path] = Seen(digest, shown(obj), unit, kind_of(obj) or "", id(obj) in self._held)
         self.found.targets[path] = Target(obj, put)
         self.found.sharing.setdefault(id(obj), []).append(path)
 

@@ -8,6 +8,7 @@ import enum
 import itertools
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -174,10 +175,10 @@ def advance(iterator: Any, to: int) -> None:
         raise CaptureError(f"an iterator at {position(iterator)} cannot be taken to {to}.")
 
 
-def packed(values: list[Any], resolver: Resolver) -> tuple[Snapshot, dict[int, str]]:
+def packed(values: Mapping[int, Any], resolver: Resolver) -> tuple[Snapshot, dict[int, str]]:
     """Values as one snapshot, each by its number, and why some of them are not in it."""
     tree, made, problems = {}, {}, {}
-    for at, value in enumerate(values):
+    for at, value in values.items():
         walk = Walk(resolver, at=(PART,))
         try:
             kept = position(value) if kind_of(value) == ITERATOR else value
