@@ -24,12 +24,17 @@ VERBS = {
     "promote": "give a policy of a run a role, such as production, under which a deployment finds it",
     "eval": "play episodes with a policy",
     "convert": "turn a checkpoint of nnx-ppo into one of perdure's",
+    "audit": "find what a script's run does not save, although its training depends on it",
     "diff": "compare two runs or checkpoints bit by bit",
     "prune": "remove checkpoints that a retention policy does not keep",
     "pin": "make a checkpoint stay, whatever the retention policy says",
     "unpin": "hand a pinned checkpoint back to the retention policy",
 }
 """Verb -> one line of help. Each is the module `perdure.cli.<verb>` with `add_arguments` and `run`."""
+
+WITH_COMMAND = frozenset({"audit", "resume"})
+WITH_COMMAND_TOLD = "`perdure resume DIR -- CMD` and `perdure audit -- CMD`"
+"""Verbs that take a command after `--`, and how one writes that."""
 
 USERS_OS_ERRORS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 """What a wrong path in the command leads to."""
@@ -73,8 +78,8 @@ def _run(words: list[str]) -> int:
     if arguments.verb is None:
         _parser(None).print_help(sys.stderr)
         return ExitCode.USAGE
-    if command is not None and arguments.verb != "resume":
-        raise UsageError(f"{arguments.verb}: takes no command after `--`; only `perdure resume DIR -- CMD` does.")
+    if command is not None and arguments.verb not in WITH_COMMAND:
+        raise UsageError(f"{arguments.verb}: takes no command after `--`; only {WITH_COMMAND_TOLD} do.")
     arguments.command = command
     return import_module(f"perdure.cli.{arguments.verb}").run(arguments)
 

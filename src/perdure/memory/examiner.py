@@ -21,7 +21,7 @@ from perdure.errors import CaptureError, PerdureError
 from perdure.memory.frames import Loop, callers, loop_around, looked_at, users_modules
 from perdure.memory.look import Look, Roots, look
 from perdure.memory.slots import Target, put_saved
-from perdure.memory.values import LIVE, kind_of, packed
+from perdure.memory.values import kind_of, memory_of, packed
 from perdure.tree.leaves import PLAIN_TYPES
 
 
@@ -151,15 +151,13 @@ def _nothing() -> Target:
 
 
 def _agrees(path: str, target: Target, found: Look, straight: Mapping[str, str]) -> bool:
-    """Whether all that share an object here hold one and the same value in the straight run.
+    """Whether all that share a memory here are other than in the straight run, and the same object holds one value.
 
     Else to change it in place would change a variable that was restored as it should be.
-
-    Raises:
-        CaptureError: they do not, and the object can only be changed in place.
     """
-    shared = found.sharing[id(target.value)]
-    agrees = all(straight.get(other) == straight.get(path) for other in shared)
-    if not agrees and kind_of(target.value) == LIVE:
-        raise CaptureError(f"the resumed process shares it with {next(each for each in shared if each != path)}.")
-    return agrees
+    for other in found.sharing[memory_of(target.value)]:
+        then, now = straight.get(other), found.values[other].digest
+        is_same_object = found.targets[other].value is target.value
+        if then is None or then == now or (is_same_object and then != straight.get(path)):
+            return False
+    return True

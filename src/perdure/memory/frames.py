@@ -49,6 +49,8 @@ def users_modules() -> dict[str, ModuleType]:
     """The user's modules by name; the script's by the name of its file."""
     found = {}
     for name, module in sorted(sys.modules.items()):
+        if name == "__mp_main__":  # the script once more
+            continue
         if type(module) is ModuleType and is_users(vars(module).get("__file__")):
             found[Path(vars(module)["__file__"]).stem if name == "__main__" else name] = module
     return found

@@ -5,7 +5,6 @@ and no method of the user runs. What it left out it says.
 """
 
 import functools
-import gc
 import sys
 import types
 from collections import Counter
@@ -18,7 +17,7 @@ from perdure.adapters.resolve import Resolver
 from perdure.memory import slots
 from perdure.memory.frames import is_users
 from perdure.memory.slots import Put, Target
-from perdure.memory.values import CONTAINERS, ITERATOR, digest_of_value, kind_of, shown
+from perdure.memory.values import CONTAINERS, digest_of_value, kind_of, memory_of, shown
 
 MOST_VALUES = 50_000
 """Of one look."""
@@ -64,8 +63,8 @@ class Look:
     """By access path."""
     targets: dict[str, Target] = field(default_factory=dict)
     """By access path, for who wants to put another value there."""
-    sharing: dict[int, list[str]] = field(default_factory=dict)
-    """The access paths of one mutable object, by its identity."""
+    sharing: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    """The access paths that lead to one memory (`memory_of`)."""
     skipped: Counter[str] = field(default_factory=Counter)
     """What was left out, and how often."""
 
@@ -131,11 +130,11 @@ class _Looker:
             return
         self.found.values[path] = Seen(digest, shown(obj), unit, kind_of(obj) or "", id(obj) in self._held)
         self.found.targets[path] = Target(obj, put)
-        self.found.sharing.setdefault(id(obj), []).append(path)
+        self.found.sharing.setdefault(memory_of(obj), []).append(path)
 
     def _is_looked_into(self, obj: Any) -> bool:
         """Whether each part of an object is a finding of its own: the user's objects, containers, functions."""
-        if id(obj) in self._held or isinstance(obj, (*CONTAINERS, type, *_CALLABLE, types.GeneratorType)):
+        if id(obj) in self._held or isinstance(obj, (*CONTAINERS, type, *_CALLABLE)):
             return True
         kind = type(obj)
         if callable(getattr(kind, "state_dict", None)) and callable(getattr(kind, "load_state_dict", None)):
@@ -154,8 +153,6 @@ class _Looker:
             yield obj.func, ".func", None
             yield from ((part, f".args[{at}]", None) for at, part in enumerate(obj.args))
             yield from ((part, f".keywords[{key!r}]", None) for key, part in obj.keywords.items())
-        elif isinstance(obj, types.GeneratorType):
-            yield from _generator(obj)
         elif isinstance(obj, type):
             yield from _class(obj)
         elif self._is_opaque(kind):
@@ -210,18 +207,6 @@ def _closure(function: types.FunctionType) -> Iterator[tuple[Any, str, Put | Non
         yield value, f".<{name}>", slots.of_cell(cell)
     for name, value in function.__dict__.items():
         yield value, f".{name}", slots.of_item(function.__dict__, name)
-
-
-def _generator(generator: types.GeneratorType) -> Iterator[tuple[Any, str, Put | None]]:
-    frame = generator.gi_frame
-    if frame is None or generator.gi_running:
-        return
-    for name, value in sorted(frame.f_locals.items()):
-        yield value, f".<{name}>", slots.of_local(frame, name)
-    hidden = [part for part in gc.get_referents(generator) if kind_of(part) == ITERATOR]  # of its `for` loops
-    known = {id(value) for value in frame.f_locals.values()}
-    for at, part in enumerate(part for part in hidden if id(part) not in known):
-        yield part, f".<for {at}>", None
 
 
 def _class(cls: type) -> Iterator[tuple[Any, str, Put | None]]:

@@ -12,7 +12,7 @@ import numpy as np
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError
-from perdure.memory.values import ITERATOR, LIVE, PART, advance, kind_of
+from perdure.memory.values import ITERATOR, LIVE, PART, advance, is_tensor, kind_of
 from perdure.tree.snapshot import Snapshot
 
 Put = Callable[[Any], None]
@@ -96,8 +96,10 @@ def put_saved(target: Target, snapshot: Snapshot, number: int, resolver: Resolve
     tree, walk = part.tree[step], Walk(resolver, made=part.made, at=(PART,))
     kind = kind_of(target.value)
     if kind == ITERATOR:
-        advance(target.value, tree)
-    elif kind == LIVE:
+        advance(target.value, tree, resolver)
+    elif kind == LIVE and (in_place or not is_tensor(target.value)):
+        if not in_place:
+            raise CaptureError("others share it, which were restored as they should be.")
         _restore(walk, target.value, tree, step)
     elif not walk.is_plain(tree, step):
         raise CaptureError("its value cannot be made anew.")
@@ -112,9 +114,13 @@ def put_saved(target: Target, snapshot: Snapshot, number: int, resolver: Resolve
 def _restore(walk: Walk, obj: Any, tree: Any, step: str) -> None:
     if findings := walk.check(obj, tree, step):
         raise CaptureError(str(findings[0]))
-    walk.restore(obj, tree, step)
+    restored = walk.restore(obj, tree, step)
     for late in walk.postponed:
         late()
+    if restored is not obj:  # a tensor outside of a module is a value to a run; here others may hold this very one
+        if (restored.shape, restored.dtype) != (obj.shape, obj.dtype):
+            raise CaptureError(f"a tensor of shape {tuple(obj.shape)} cannot take one of {tuple(restored.shape)}.")
+        sys.modules["torch"].Tensor.detach(obj).copy_(restored)
 
 
 def _fill(obj: Any, value: Any) -> bool:

@@ -5,10 +5,14 @@ Nothing here runs code of the user: types are exact, or of libraries whose array
 
 import array
 import enum
+import gc
 import itertools
 import random
+import sys
+import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,7 @@ DATA = "data"
 LIVE = "live"
 """Generators and tensors, which others may refer to: changed in place."""
 ITERATOR = "iterator"
-"""Python's own iterators and counters, by how far they are."""
+"""Python's own iterators and counters, and generators (`yield`), by how far they are."""
 
 MOST_ITEMS = 100_000
 """Of a container that is read as one value."""
@@ -34,8 +38,9 @@ MOST_ITEMS = 100_000
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter)
 _FLAT = (*PLAIN_TYPES, bytearray, array.array)
 _ITERATORS = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(1 << 70))))
-_MOST_STEPS = 10_000_000
-_LIVE = frozenset({"Tensor", "Parameter", "Buffer", "Generator"})
+_MOST_STEPS = 1_000_000
+_TENSORS = frozenset({"Tensor", "Parameter", "Buffer"})
+_TORCH_GENERATOR = "torch._C.Generator"
 _JAX_ARRAYS = frozenset({"ArrayImpl", "PRNGKeyArray"})
 _NUMPY_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _SHOWN = 60
@@ -48,9 +53,9 @@ def kind_of(obj: Any) -> str | None:
         return DATA
     if kind is random.Random or isinstance(obj, _NUMPY_GENERATORS):
         return LIVE
-    if kind.__module__.partition(".")[0] == "torch" and kind.__name__ in _LIVE:
+    if is_tensor(obj) or f"{kind.__module__}.{kind.__name__}" == _TORCH_GENERATOR:
         return LIVE
-    return ITERATOR if kind in _ITERATORS or kind is itertools.count else None
+    return ITERATOR if kind in _ITERATORS or kind in (itertools.count, types.GeneratorType) else None
 
 
 def _is_flat(obj: Any) -> bool:
@@ -100,9 +105,11 @@ def _feed(digest: Digest, obj: Any, resolver: Resolver) -> None:
     elif kind in CONTAINERS:
         _feed_container(digest, obj, resolver)
     elif kind_of(obj) == ITERATOR:
-        digest.update(str(position(obj)).encode())
+        digest.update(position(obj, resolver).encode())
     else:
-        _feed_tree(digest, Walk(resolver).capture(obj, "value"))
+        has_graph = is_tensor(obj) and obj.grad_fn is not None
+        plain = sys.modules["torch"].Tensor.detach(obj) if has_graph else obj
+        _feed_tree(digest, Walk(resolver).capture(plain, "value"))
     digest.update(b")")
 
 
@@ -134,45 +141,78 @@ def _feed_tree(digest: Digest, tree: Any) -> None:
         _feed_tree(digest, child)
 
 
+def memory_of(obj: Any) -> tuple[str, int]:
+    """What tells that two values are one memory: arrays and tensors by the memory they view, others by identity."""
+    if type(obj) is np.ndarray:
+        root = obj
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        return ("memory", root.__array_interface__["data"][0]) if root.nbytes else ("object", id(obj))
+    if is_tensor(obj):
+        with suppress(RuntimeError, NotImplementedError):  # a sparse one
+            if address := sys.modules["torch"].Tensor.untyped_storage(obj).data_ptr():
+                return "memory", address
+    return "object", id(obj)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether it is one of PyTorch."""
+    return type(obj).__module__.partition(".")[0] == "torch" and type(obj).__name__ in _TENSORS
+
+
 def shown(obj: Any) -> str:
     """A value as a person reads it, shortened."""
     kind = type(obj)
     if isinstance(obj, enum.Enum):
         return f"{kind.__qualname__}.{obj._name_}"
     if kind in PLAIN_TYPES or isinstance(obj, np.generic):
-        text = repr(obj) if not isinstance(obj, int) or obj.bit_length() < 1000 else f"an int of {obj.bit_length()} bits"
+        text = (
+            repr(obj) if not isinstance(obj, int) or obj.bit_length() < 1000 else f"an int of {obj.bit_length()} bits"
+        )
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     if kind_of(obj) == ITERATOR:
-        return f"{kind.__name__} at {position(obj)}"
+        return kind.__name__ if kind is types.GeneratorType else f"{kind.__name__} at {position(obj)}"
     shape = getattr(obj, "shape", None) if not isinstance(obj, CONTAINERS) else None
     if shape is not None and hasattr(obj, "dtype"):
         return f"{obj.dtype}[{', '.join(map(str, shape))}]"
     return f"{kind.__name__} of {len(obj)}" if kind in CONTAINERS else kind.__name__
 
 
-def position(iterator: Any) -> int:
-    """How far an iterator is: how much is left of it, or the number that a counter gives next."""
-    if type(iterator) is itertools.count:
-        text = repr(iterator).removeprefix("count(").removesuffix(")").partition(",")[0]
-        try:
-            return int(text)
-        except ValueError as error:
-            raise CaptureError(f"{text}: a counter that does not count in whole numbers.") from error
-    return -iterator.__length_hint__()
+def position(iterator: Any, resolver: Resolver | None = None) -> str:
+    """How far an iterator is: what is left of it, what a counter gives next, where a generator stands with what."""
+    if type(iterator) is types.GeneratorType:
+        return _position_of_generator(iterator, resolver or Resolver())
+    return repr(iterator) if type(iterator) is itertools.count else f"{iterator.__length_hint__()} left"
 
 
-def advance(iterator: Any, to: int) -> None:
-    """Takes an iterator of Python's own to a later position.
+def _position_of_generator(generator: types.GeneratorType, resolver: Resolver) -> str:
+    frame = generator.gi_frame
+    if frame is None or generator.gi_running:
+        return "ended" if frame is None else "running"
+    digest = Digest()
+    digest.update(f"{frame.f_lasti}".encode())
+    known = {id(value) for value in frame.f_locals.values()}
+    hidden = [part for part in gc.get_referents(generator) if type(part) in _ITERATORS and id(part) not in known]
+    for name, value in [*sorted(frame.f_locals.items()), *(("for", part) for part in hidden)]:
+        if value is not generator and kind_of(value) is not None:
+            digest.update(f"{name}={digest_of_value(value, resolver)};".encode())
+    return digest.text()
+
+
+def advance(iterator: Any, to: str, resolver: Resolver) -> None:
+    """Takes an iterator to a later position.
 
     Raises:
-        CaptureError: it is further already, or it does not get there.
+        CaptureError: it does not get there.
     """
-    steps = 0
-    while position(iterator) < to and steps < _MOST_STEPS:
-        next(iterator)
-        steps += 1
-    if position(iterator) != to:
-        raise CaptureError(f"an iterator at {position(iterator)} cannot be taken to {to}.")
+    for _ in range(_MOST_STEPS):
+        if position(iterator, resolver) == to:
+            return
+        try:
+            next(iterator)
+        except StopIteration:
+            break
+    raise CaptureError("it is an iterator, and cannot be taken to where it stood.")
 
 
 def packed(values: Mapping[int, Any], resolver: Resolver) -> tuple[Snapshot, dict[int, str]]:
@@ -181,13 +221,15 @@ def packed(values: Mapping[int, Any], resolver: Resolver) -> tuple[Snapshot, dic
     for at, value in values.items():
         walk = Walk(resolver, at=(PART,))
         try:
-            kept = position(value) if kind_of(value) == ITERATOR else value
+            kept = position(value, resolver) if kind_of(value) == ITERATOR else value
             tree[str(at)] = walk.capture(kept, str(at))
         except (CaptureError, RuntimeError) as error:
             problems[at] = str(error)
             continue
         made |= walk.made
-    return Snapshot({PART: Component("dict", tree, {}, "exact-snapshot", "full state captured", made)}, 0, 0, 0), problems
+    return Snapshot(
+        {PART: Component("dict", tree, {}, "exact-snapshot", "full state captured", made)}, 0, 0, 0
+    ), problems
 
 
 PART = "values"

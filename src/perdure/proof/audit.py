@@ -14,8 +14,9 @@ from typing import Any
 
 from perdure.contract.sections import AUDIT
 from perdure.errors import Preempted, UsageError
-from perdure.proof.audit_processes import Fingerprint, Outcome, Processes, Seeing
+from perdure.proof.audit_processes import Outcome, Processes, Seeing
 from perdure.proof.audit_sources import advice_for, where_assigned
+from perdure.proof.audit_trials import Comparing, Trials
 from perdure.proof.audit_units import Unit, differing, only, paths_of
 from perdure.runs.directory import RunDirectory
 from perdure.runs.record import read_record
@@ -104,7 +105,10 @@ class _Auditor:
     at: int
     until: int
     say: Say
-    excluded: set[str] = field(default_factory=set)
+    comparing: Comparing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.comparing = Comparing(self.at)
 
     def audit(self) -> Audit:
         """All of it, step by step."""
@@ -122,24 +126,24 @@ class _Auditor:
         self.say("straight again")
         copy = {"paths": sorted(paths_of(units.values())), "to": str(straight.scratch.parent / "values")}
         again = self._checked(self._start(at=None, copy=copy), "the second straight run")
-        self._exclude(straight.fingerprint, again.fingerprint)
+        self.comparing.exclude(straight.fingerprint, again.fingerprint)
         twin = again.looked(self.at)
         candidates = only(units, seen.values, twin.values if twin else {})
         ignored = _ignored(straight.scratch)
         tried = [unit for unit in candidates if unit.place not in ignored]
-        trial = _Trial(self, stopped.scratch, copy, seen, resumed)
-        confirmed, notes = trial.judge(tried)
-        explained = self._same(straight.fingerprint, trial.repaired(confirmed))
+        resume = _Resume(self, stopped.scratch, copy, seen)
+        trials = Trials(self.comparing, self.at, straight.fingerprint, resumed.fingerprint, resume)
+        confirmed, notes = trials.judge(tried), trials.notes
         suspects = self._suspects(looks, candidates, before, confirmed, notes)
         return Audit(
             self.at,
             self.until,
-            exact=self._same(straight.fingerprint, resumed.fingerprint),
-            explained=explained,
+            exact=self.comparing.first(straight.fingerprint, resumed.fingerprint) is None,
+            explained=trials.explained,
             confirmed=tuple(_confirmed(unit, notes[unit.place], seen) for unit in confirmed),
             suspects=tuple(each for each in suspects if each.place not in ignored),
             ignored={place: ignored[place] for place in sorted(ignored)},
-            undetermined=tuple(sorted(self.excluded)),
+            undetermined=tuple(sorted(self.comparing.excluded)),
             skipped=seen.skipped,
             processes=self.processes.count,
         )
@@ -160,7 +164,9 @@ class _Auditor:
         if seen is not None and seen.loop is not None:
             return seen
         last = max(link.boundary for link in straight.links)
-        problem = f"it ended at boundary {last}: no turn of its loop begins after boundary {self.at}. Give a smaller --at"
+        problem = (
+            f"it ended at boundary {last}: no turn of its loop begins after boundary {self.at}. Give a smaller --at"
+        )
         if last > self.at:
             problem = "boundary is not called in a loop whose source can be read, so that no point can be compared"
         raise UsageError(f"the straight run: {problem}.")
@@ -169,23 +175,6 @@ class _Auditor:
         if stopped.code != Preempted.CODE:
             problem = f"stopped at boundary {self.at} it ended with exit code {stopped.code}, not {Preempted.CODE}"
             raise UsageError(f"the interrupted run: {problem}. It said last:\n{stopped.said}")
-
-    def _exclude(self, first: Fingerprint, second: Fingerprint) -> None:
-        """Leaves out components of which two equal runs already disagree."""
-        keys = first.keys() | second.keys()
-        self.excluded |= {name for at, name in keys if first.get((at, name)) != second.get((at, name))}
-
-    def _same(self, first: Fingerprint, second: Fingerprint) -> bool:
-        return self.first_difference(first, second) is None
-
-    def first_difference(self, first: Fingerprint, second: Fingerprint) -> tuple[int, tuple[str, ...]] | None:
-        """The first boundary at which two runs differ, and in what."""
-        keys = [key for key in first.keys() | second.keys() if key[1] not in self.excluded and key[0] > self.at]
-        differ = [key for key in keys if first.get(key) != second.get(key)]
-        if not differ:
-            return None
-        boundary = min(differ)[0]
-        return boundary, tuple(sorted(name for at, name in differ if at == boundary))
 
     def _suspects(
         self,
@@ -207,72 +196,39 @@ class _Auditor:
         return [_suspect(*found[place], here) for place in sorted(found)]
 
 
-_NOT_THERE = "it changes from turn to turn; it has no counterpart after the resume, or two straight runs disagree on it"
+_NOT_THERE = (
+    "it changes from turn to turn, and cannot be compared: two straight runs disagree on it, or it is not there"
+)
 
 
 def _came_back(unit: Unit, here: Seeing, resumed: Seeing | None) -> bool:
-    """Whether the resumed process holds what the straight one holds, wherever it has it from."""
+    """Whether the resumed process holds what the straight one holds, wherever it has it from.
+
+    A local variable that it does not have yet is written before it is read: Python would refuse to read it.
+    """
     there = resumed.values if resumed else {}
+    if unit.place.startswith("frame ") and unit.is_value and not any(_is_part(unit.place, path) for path in there):
+        root, _, variable = unit.place.partition(": ")
+        return variable.isidentifier() and resumed is not None and root in resumed.files
     return all(path in there and there[path].digest == here.values[path].digest for path in unit.paths)
 
 
+def _is_part(place: str, path: str) -> bool:
+    return path == place or path.startswith((f"{place}.", f"{place}["))
+
+
 @dataclass
-class _Trial:
-    """Interventions: the straight run's values are put into resumed processes."""
+class _Resume:
+    """Resumes the interrupted run in a new process, with some of the straight run's values put into it."""
 
     auditor: _Auditor
     scratch: Path
     copy: Mapping[str, Any]
     seen: Seeing
-    resumed: Outcome
 
-    def judge(self, units: list[Unit]) -> tuple[list[Unit], dict[str, str]]:
-        """Which units are read before they are written, and what there is to say of each."""
-        notes: dict[str, str] = {}
-        if not units:
-            return [], notes
-        control = self._resume([])
-        self.auditor._exclude(self.resumed.fingerprint, control.fingerprint)  # as with two straight runs
-        confirmed = self._split(units, notes)
-        return confirmed, notes
-
-    def repaired(self, units: list[Unit]) -> Fingerprint:
-        """The resumed run with all of these put right."""
-        return self._resume(units).fingerprint if units else self.resumed.fingerprint
-
-    def _split(self, units: list[Unit], notes: dict[str, str]) -> list[Unit]:
-        """Halves a group until it has no effect, or is one unit."""
-        self.auditor.say(f"put right: {', '.join(unit.place for unit in units[:3])}{', …' if len(units) > 3 else ''}")
-        outcome = self._resume(units)
-        look = outcome.looked(self.auditor.at)
-        problems = look.problems if look else {}
-        effect = self.auditor.first_difference(self.resumed.fingerprint, outcome.fingerprint)
-        if len(units) > 1 and (outcome.failed or effect is not None):
-            half = len(units) // 2
-            return self._split(units[:half], notes) + self._split(units[half:], notes)
-        for unit in units:
-            notes[unit.place] = self._note(unit, outcome, effect, problems)
-        is_shown = effect is not None and not outcome.failed
-        return units if is_shown else []
-
-    def _note(
-        self,
-        unit: Unit,
-        outcome: Outcome,
-        effect: tuple[int, tuple[str, ...]] | None,
-        problems: Mapping[str, str],
-    ) -> str:
-        failed = [problems[path] for path in unit.paths if path in problems]
-        if outcome.failed:
-            lines = outcome.said.splitlines()
-            return f"it could not be tried: put right, the script failed with {lines[-1] if lines else outcome.code}"
-        if effect is not None:
-            return f"put right, it changes {', '.join(effect[1])} at boundary {effect[0]}"
-        if failed:
-            return f"it could not be tried: {failed[0]}"
-        return f"it differs after the resume, but putting it right changed nothing up to boundary {self.auditor.until}"
-
-    def _resume(self, units: list[Unit]) -> Outcome:
+    def __call__(self, units: Sequence[Unit]) -> Outcome:
+        names = ", ".join(unit.place for unit in units[:3])
+        self.auditor.say(f"resumed, put right: {names or 'nothing'}{', …' if len(units) > 3 else ''}")
         numbers = {path: at for at, path in enumerate(self.copy["paths"])}
         straight = {path: seen.digest for path, seen in self.seen.values.items()}
         wanted = {path: numbers[path] for path in paths_of(units)}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from perdure.memory.frames import is_users, tree_of
-from perdure.memory.values import DATA
+from perdure.memory.values import DATA, ITERATOR
 
 MOST = 3
 """Places that are told of one variable."""
@@ -93,12 +93,16 @@ def advice_for(place: str, *, kind: str, is_value: bool) -> str:
 
     Args:
         place: the access path of what is missing.
-        kind: of its first part that differs: `DATA`, or live.
+        kind: of its first part that differs: `DATA`, `LIVE` or `ITERATOR`.
         is_value: whether it is one value as a whole.
     """
     root, _, variable = place.partition(": ")
     if not variable:
-        return f"Put {_last_name(root)!r} into state_dict() and load_state_dict() of the class, or hand it in by itself."
+        return (
+            f"Put {_last_name(root)!r} into state_dict() and load_state_dict() of the class, or hand it in by itself."
+        )
+    if kind == ITERATOR:
+        return f"An iterator cannot be saved: count what {variable} has given, hand the count in, and begin there."
     name = _last_name(variable)
     keyword = name.lower().strip("_") or "state"
     if kind == DATA and is_value:

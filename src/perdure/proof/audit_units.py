@@ -37,7 +37,7 @@ def differing(first: Mapping[str, Seen], second: Mapping[str, Seen]) -> dict[str
 
 
 def _unit(place: str, paths: list[str], first: Mapping[str, Seen], second: Mapping[str, Seen]) -> Unit:
-    telling = min(paths, key=lambda path: (first[path].kind != DATA, len(path)))
+    telling = min(paths, key=lambda path: (first[path].shows == second[path].shows, first[path].kind != DATA))
     return Unit(place, tuple(paths), first[telling].shows, second[telling].shows)
 
 
