@@ -18,7 +18,7 @@ from perdure.adapters.walk import Walk
 from perdure.checkpoint.capture import in_order
 from perdure.checkpoint.oneshot import read_snapshot, save_snapshot_at
 from perdure.errors import CaptureError, PerdureError
-from perdure.memory.frames import Loop, callers, loop_around, looked_at, users_modules
+from perdure.memory.frames import Loop, callers, looked_at, loop_around, users_modules
 from perdure.memory.look import Look, Roots, look
 from perdure.memory.slots import Target, put_saved
 from perdure.memory.values import kind_of, memory_of, packed

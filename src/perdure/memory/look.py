@@ -26,11 +26,10 @@ DEEPEST = 16
 MOST_PARTS = 10_000
 """Of a container that is looked into."""
 
-_OPAQUE = frozenset(
-    ("_io", "_thread", "_weakref", "abc", "argparse", "asyncio", "concurrent", "ctypes", "importlib", "inspect", "io")
-    + ("jax", "jaxlib", "logging", "matplotlib", "multiprocessing", "pathlib", "re", "rich", "socket", "subprocess")
-    + ("tempfile", "tensorboard", "threading", "tqdm", "types", "typing", "unittest", "wandb", "weakref")
-)
+_OPAQUE = frozenset({"_io", "_thread", "_weakref", "abc", "asyncio", "concurrent", "ctypes", "importlib", "inspect"})
+_OPAQUE |= {"io", "jax", "jaxlib", "logging", "matplotlib", "multiprocessing", "pathlib", "re", "rich", "socket"}
+_OPAQUE |= {"subprocess", "tempfile", "tensorboard", "threading", "tqdm", "types", "typing", "unittest", "wandb"}
+_OPAQUE |= {"weakref"}
 """Packages whose objects hold nothing that a training reads: handles, caches, compiled functions."""
 _OF_RUNS = frozenset(
     ("checkpoint", "cli", "contract", "errors", "format", "memory", "proof", "runs", "sinks", "store", "tree")

@@ -22,6 +22,7 @@ from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError
 from perdure.format.digests import Digest
 from perdure.format.tensors import contiguous_bytes
+from perdure.tree.diff import LONGEST_INT_BITS
 from perdure.tree.leaves import PLAIN_TYPES, Array, PRNGKey, children, memory_axes
 from perdure.tree.snapshot import Component, Snapshot
 
@@ -166,9 +167,8 @@ def shown(obj: Any) -> str:
     if isinstance(obj, enum.Enum):
         return f"{kind.__qualname__}.{obj._name_}"
     if kind in PLAIN_TYPES or isinstance(obj, np.generic):
-        text = (
-            repr(obj) if not isinstance(obj, int) or obj.bit_length() < 1000 else f"an int of {obj.bit_length()} bits"
-        )
+        is_long = isinstance(obj, int) and obj.bit_length() > LONGEST_INT_BITS  # Python refuses to write it out
+        text = f"an int of {obj.bit_length()} bits" if is_long else repr(obj)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     if kind_of(obj) == ITERATOR:
         return kind.__name__ if kind is types.GeneratorType else f"{kind.__name__} at {position(obj)}"

@@ -6,6 +6,7 @@ there, and the run goes on. What then becomes different was read before it was w
 ([decision 13](docs/decisions/0013-audit.md)).
 """
 
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,9 +165,7 @@ class _Auditor:
         if seen is not None and seen.loop is not None:
             return seen
         last = max(link.boundary for link in straight.links)
-        problem = (
-            f"it ended at boundary {last}: no turn of its loop begins after boundary {self.at}. Give a smaller --at"
-        )
+        problem = f"it ended at boundary {last}, and no turn begins after boundary {self.at}. Give a smaller --at"
         if last > self.at:
             problem = "boundary is not called in a loop whose source can be read, so that no point can be compared"
         raise UsageError(f"the straight run: {problem}.")
@@ -196,9 +195,7 @@ class _Auditor:
         return [_suspect(*found[place], here) for place in sorted(found)]
 
 
-_NOT_THERE = (
-    "it changes from turn to turn, and cannot be compared: two straight runs disagree on it, or it is not there"
-)
+_NOT_THERE = "it changes from turn to turn; two straight runs disagree on it, or the resumed process has no such thing"
 
 
 def _came_back(unit: Unit, here: Seeing, resumed: Seeing | None) -> bool:
@@ -207,10 +204,15 @@ def _came_back(unit: Unit, here: Seeing, resumed: Seeing | None) -> bool:
     A local variable that it does not have yet is written before it is read: Python would refuse to read it.
     """
     there = resumed.values if resumed else {}
-    if unit.place.startswith("frame ") and unit.is_value and not any(_is_part(unit.place, path) for path in there):
-        root, _, variable = unit.place.partition(": ")
-        return variable.isidentifier() and resumed is not None and root in resumed.files
+    root, _, below = unit.place.partition(": ")
+    if root.startswith("frame ") and resumed is not None and root in resumed.files:
+        variable = f"{root}: {re.split(_END_OF_NAME, below, maxsplit=1)[0]}"
+        if not any(_is_part(variable, path) for path in there):
+            return True
     return all(path in there and there[path].digest == here.values[path].digest for path in unit.paths)
+
+
+_END_OF_NAME = re.compile(r"\W")
 
 
 def _is_part(place: str, path: str) -> bool:

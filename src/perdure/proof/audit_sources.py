@@ -98,9 +98,7 @@ def advice_for(place: str, *, kind: str, is_value: bool) -> str:
     """
     root, _, variable = place.partition(": ")
     if not variable:
-        return (
-            f"Put {_last_name(root)!r} into state_dict() and load_state_dict() of the class, or hand it in by itself."
-        )
+        return f"Put {_last_name(root)!r} into the class's state_dict() and load_state_dict(), or hand it in by itself."
     if kind == ITERATOR:
         return f"An iterator cannot be saved: count what {variable} has given, hand the count in, and begin there."
     name = _last_name(variable)

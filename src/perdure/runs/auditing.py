@@ -38,9 +38,8 @@ def ignored(given: Any) -> dict[str, str]:
     Raises:
         UsageError: it is no mapping from places to reasons.
     """
-    if not isinstance(given, dict) or not all(
-        isinstance(text, str) and text for pair in given.items() for text in pair
-    ):
+    texts = [text for pair in given.items() for text in pair] if isinstance(given, dict) else [None]
+    if not all(isinstance(text, str) and text for text in texts):
         example = '{"frame main: start_time": "wall clock"}'
         raise UsageError(f"audit_ignore={given!r}: places and the reason for each, such as {example}.")
     return dict(given)
