@@ -28,7 +28,7 @@ MOST_PARTS = 10_000
 
 _OPAQUE = frozenset({"_io", "_thread", "_weakref", "abc", "asyncio", "concurrent", "ctypes", "importlib", "inspect"})
 _OPAQUE |= {"io", "jax", "jaxlib", "logging", "matplotlib", "multiprocessing", "pathlib", "re", "rich", "socket"}
-_OPAQUE |= {"subprocess", "tempfile", "tensorboard", "threading", "tqdm", "types", "typing", "unittest", "wandb"}
+_OPAQUE |= {"subprocess", "tempfile", "tensorboard", "threading", "tqdm", "typing", "unittest", "wandb"}
 _OPAQUE |= {"weakref"}
 """Packages whose objects hold nothing that a training reads: handles, caches, compiled functions."""
 _OF_RUNS = frozenset(
@@ -174,10 +174,10 @@ class _Looker:
 
     @staticmethod
     def _is_opaque(kind: type) -> bool:
-        package, _, rest = kind.__module__.partition(".") if isinstance(kind.__module__, str) else ("", "", "")
-        if package == "perdure":
-            return rest.partition(".")[0] in _OF_RUNS
-        return package in _OPAQUE or issubclass(kind, types.ModuleType)
+        modules = [cls.__module__.split(".") for cls in kind.__mro__ if isinstance(cls.__module__, str)]
+        if any(words[0] == "perdure" and words[1:2] and words[1] in _OF_RUNS for words in modules):
+            return True
+        return modules[0][0] in _OPAQUE or issubclass(kind, types.ModuleType)
 
 
 _CALLABLE = (types.FunctionType, types.MethodType, functools.partial)

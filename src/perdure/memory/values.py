@@ -45,12 +45,13 @@ _TORCH_GENERATOR = "torch._C.Generator"
 _JAX_ARRAYS = frozenset({"ArrayImpl", "PRNGKeyArray"})
 _NUMPY_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _SHOWN = 60
+_DEEPEST = 50
 
 
 def kind_of(obj: Any) -> str | None:
     """Whether an object is one value: `DATA`, `LIVE` or `ITERATOR`; None if it is to be looked into."""
     kind = type(obj)
-    if _is_flat(obj) or (kind in CONTAINERS and _is_data(obj, [MOST_ITEMS])):
+    if _is_flat(obj) or (kind in CONTAINERS and _is_data(obj, [MOST_ITEMS], 0)):
         return DATA
     if kind is random.Random or isinstance(obj, _NUMPY_GENERATORS):
         return LIVE
@@ -68,13 +69,13 @@ def _is_flat(obj: Any) -> bool:
     return kind.__name__ in _JAX_ARRAYS and kind.__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
-def _is_data(obj: Any, left: list[int]) -> bool:
-    """Whether a container holds nothing but data, and not too much of it."""
+def _is_data(obj: Any, left: list[int], depth: int) -> bool:
+    """Whether a container holds nothing but data, and not too much of it; one that holds itself does not."""
     left[0] -= len(obj)
-    if left[0] < 0:
+    if left[0] < 0 or depth > _DEEPEST:
         return False
     parts = [*obj.keys(), *obj.values()] if isinstance(obj, dict) else obj
-    return all(_is_flat(part) or (type(part) in CONTAINERS and _is_data(part, left)) for part in parts)
+    return all(_is_flat(part) or (type(part) in CONTAINERS and _is_data(part, left, depth + 1)) for part in parts)
 
 
 def digest_of_value(obj: Any, resolver: Resolver) -> str | None:
@@ -166,16 +167,18 @@ def shown(obj: Any) -> str:
     kind = type(obj)
     if isinstance(obj, enum.Enum):
         return f"{kind.__qualname__}.{obj._name_}"
+    if kind is int and obj.bit_length() > LONGEST_INT_BITS:  # Python refuses to write it out
+        return f"an int of {obj.bit_length()} bits"
     if kind in PLAIN_TYPES or isinstance(obj, np.generic):
-        is_long = isinstance(obj, int) and obj.bit_length() > LONGEST_INT_BITS  # Python refuses to write it out
-        text = f"an int of {obj.bit_length()} bits" if is_long else repr(obj)
+        text = repr(obj)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    if kind in CONTAINERS:
+        return f"{kind.__name__} of {len(obj)}"
     if kind_of(obj) == ITERATOR:
-        return kind.__name__ if kind is types.GeneratorType else f"{kind.__name__} at {position(obj)}"
-    shape = getattr(obj, "shape", None) if not isinstance(obj, CONTAINERS) else None
-    if shape is not None and hasattr(obj, "dtype"):
-        return f"{obj.dtype}[{', '.join(map(str, shape))}]"
-    return f"{kind.__name__} of {len(obj)}" if kind in CONTAINERS else kind.__name__
+        return kind.__name__ if kind is types.GeneratorType else f"{kind.__name__}, {position(obj)}"
+    if is_tensor(obj) or _is_flat(obj):
+        return f"{obj.dtype}[{', '.join(map(str, obj.shape))}]" if hasattr(obj, "dtype") else kind.__name__
+    return kind.__name__
 
 
 def position(iterator: Any, resolver: Resolver | None = None) -> str:

@@ -78,7 +78,7 @@ class Audit:
 
 
 def audit(
-    command: Sequence[str], *, at: int = AT, until: int = UNTIL, scratch: Path | None = None, say: Say = str
+    command: Sequence[str], *, at: int = AT, until: int = UNTIL, scratch: Path | None = None, say: Say | None = None
 ) -> Audit:
     """Audits a script.
 
@@ -92,6 +92,7 @@ def audit(
     Raises:
         UsageError: the script cannot be started, fails by itself, opens no run, or never gets to `at`.
     """
+    say = say or (lambda step: None)
     if at < 1 or until <= at:
         raise UsageError(f"--at {at} --until {until}: --at is from 1, and --until is greater.")
     if scratch is not None:
