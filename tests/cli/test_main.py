@@ -64,7 +64,8 @@ def test_a_command_after_dashes_is_for_resume_alone(perdure_cli):
     result = perdure_cli("ls", "--", "x")
 
     assert result.code == 2
-    assert result.err == "perdure: ls: takes no command after `--`; only `perdure resume DIR -- CMD` and `perdure audit -- CMD` do.\n"
+    allowed = "`perdure resume DIR -- CMD` and `perdure audit -- CMD`"
+    assert result.err == f"perdure: ls: takes no command after `--`; only {allowed} do.\n"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from perdure.adapters.resolve import Resolver
-from perdure.memory.frames import Loop, loop_around, looked_at
+from perdure.memory.frames import Loop, looked_at, loop_around
 from perdure.memory.look import Look, Roots, Seen, look
 
 
@@ -113,7 +113,9 @@ def test_a_generator_is_not_drawn_from_by_looks():
 
 
 def test_equal_values_of_other_types_are_other_values():
-    digests = [values(SimpleNamespace(it=value))["component agent.it"].digest for value in (1, 1.0, True, "1", b"1", -0.0, 0.0)]
+    digests = [
+        values(SimpleNamespace(it=value))["component agent.it"].digest for value in (1, 1.0, True, "1", b"1", -0.0, 0.0)
+    ]
 
     assert len(set(digests)) == 7
 

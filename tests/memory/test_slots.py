@@ -30,7 +30,7 @@ def put(then: Any, now: Any, *, in_place: bool = True) -> dict[str, Any]:
         (None, 3),
         ([1, 2.0, "x"], [0]),
         ({"a": [1]}, {}),
-        (deque([1, 2], maxlen=3), deque([], maxlen=3)),
+        (deque([1, 2], maxlen=3), deque(maxlen=3)),
         ((1, 2), (3,)),
     ],
 )

@@ -44,13 +44,13 @@ def test_what_changes_between_calls_and_is_in_no_checkpoint(tmp_path: Path):
     first, second, third = train(tmp_path / "x")
 
     assert first == []
-    assert second == third == ["component agent.lr_cached", "frame train: eps"]
+    assert second == third == ["component agent.lr_cached", "frame train: eps", "frame train: told"]
 
 
 def test_what_is_to_be_left_alone_is_kept_in_the_contract_and_no_resume_trips_over_it(tmp_path: Path):
     told = train(tmp_path / "x", audit_ignore={"frame train: eps": "an experiment"})
 
-    assert told[-1] == ["component agent.lr_cached"]
+    assert told[-1] == ["component agent.lr_cached", "frame train: told"]
     assert read_record(tmp_path / "x" / "run.json").contract[AUDIT] == {"frame train: eps": "an experiment"}
     run = perdure.Run(tmp_path / "x")
     run.restore(agent=Agent(), observation=np.zeros(2))

@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.blocks import ROOT
 
 from perdure import UsageError
-from perdure.proof.audit import Audit, audit
+from perdure.proof.audit import audit
+from perdure.proof.audit_findings import Audit
 
 pytestmark = pytest.mark.full
 
@@ -26,7 +28,12 @@ FAULTS = {
 }
 """Script -> access path of what it forgets, the line that changes it, and what to add."""
 
-NEEDS = {"action_space": "gymnasium", "forgotten_scheduler": "torch", "module_tensor": "torch", "target_network": "torch"}
+NEEDS = {
+    "action_space": "gymnasium",
+    "forgotten_scheduler": "torch",
+    "module_tensor": "torch",
+    "target_network": "torch",
+}
 NAMES = [pytest.param(name, marks=pytest.mark.slow if NEEDS.get(name) == "torch" else []) for name in FAULTS]
 
 
@@ -61,7 +68,7 @@ def test_twin_once_repaired_there_is_nothing_to_confirm(name: str, monkeypatch: 
     assert FAULTS[name][0] not in [each.place for each in found.suspects if "exact all the same" not in each.why]
 
 
-SCRIPT = '''
+SCRIPT = """
 import sys, time
 import numpy as np, perdure
 sys.path.insert(0, {learner!r})
@@ -71,16 +78,18 @@ def main():
     learner, rng, scale, loss, started = Learner(), np.random.default_rng(1), 1.0, None, time.time()
     bias, fps, seen = 0.0, 0.0, 0
     run = perdure.Run(sys.argv[1], horizon=9, every=perdure.Every(updates=100), audit_ignore={ignore!r})
-    start = run.restore(learner=learner, rng=rng).env_steps
-    for update in range(start + 1, 10):
-        loss = learner.learn(scale * rng.normal(size=3) + bias)
+    s = run.restore(learner=learner, rng=rng, mean=np.zeros(3))
+    mean = initial = s.mean  # in a resumed process these are one array
+    for update in range(s.env_steps + 1, 10):
+        loss = learner.learn(scale * rng.normal(size=3) + bias - mean)
+        mean = mean * 0.9 + 0.1 * learner.weights
         scale, bias, seen = scale * 0.9, bias + 0.25, seen + 1
         fps = update / (time.time() - started)
-        run.boundary(env_steps=update, metrics={{"loss": loss}})
+        run.boundary(env_steps=update, mean=mean, metrics={{"loss": loss}})
     run.finish()
 
 main()
-'''
+"""
 
 
 def run_script(folder: Path, **ignore: str) -> Audit:
@@ -94,10 +103,13 @@ def test_two_faults_at_once_are_both_confirmed_and_clocks_and_losses_are_not(tmp
     found = run_script(tmp_path)
 
     assert [each.place for each in found.confirmed] == ["frame main: bias", "frame main: scale"]
-    assert [(each.straight, each.resumed) for each in found.confirmed] == [("0.75", "0.0"), ("0.7290000000000001", "1.0")]
+    assert [(each.straight, each.resumed) for each in found.confirmed] == [
+        ("0.75", "0.0"),
+        ("0.7290000000000001", "1.0"),
+    ]
     assert found.explained
     suspects = {each.place: each.why for each in found.suspects}
-    assert {"frame main: loss", "frame main: seen"} <= suspects.keys()
+    assert {"frame main: initial", "frame main: loss", "frame main: seen"} <= suspects.keys()
     assert suspects["frame main: seen"] == "it differs after the resume, but putting it right changed nothing"
     assert "two straight runs disagree on it" in suspects["frame main: fps"]
 
@@ -131,3 +143,28 @@ def test_a_boundary_that_never_comes_and_one_that_cannot_be(monkeypatch: pytest.
         audit([sys.executable, str(SCRIPTS / "python_random.py"), "runs/x"], at=50, until=60)
     with pytest.raises(UsageError, match=r"^--at 3 --until 3: --at is from 1, and --until is greater\.$"):
         audit(["true"], at=3, until=3)
+
+
+TRAINERS = {
+    "examples/torch_ppo.py": ["--run", "runs/x", "--total-steps", "4000"],
+    "examples/torch_dqn.py": ["--run", "runs/x", "--total-steps", "2000"],
+    "examples/torch_sac.py": ["--run", "runs/x", "--total-steps", "2000"],
+    "tests/resume/torch_ppo.py": ["runs/x"],
+    "tests/resume/nnx_ppo.py": ["runs/x", "--updates", "8"],
+}
+BOUNDARIES = {"examples/torch_dqn.py": (700, 760), "examples/torch_sac.py": (340, 360)}
+"""Where these learn already."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", TRAINERS)
+def test_trainers_and_examples_have_no_confirmed_finding(script: str, monkeypatch: pytest.MonkeyPatch):
+    for module in ("torch", "gymnasium") if "torch" in script else ("jax", "gymnax"):
+        pytest.importorskip(module)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    at, until = BOUNDARIES.get(script, (3, 6))
+
+    found = audit([sys.executable, str(ROOT / script), *TRAINERS[script]], at=at, until=until)
+
+    assert (found.confirmed, found.exact) == ((), True)
+    assert set(found.undetermined) <= {"process_rng", "envs"}

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import count, print_json
 from perdure.errors import UsageError
-from perdure.proof.audit import AT, UNTIL, Audit, AuditFinding, audit
+from perdure.proof.audit import AT, UNTIL, audit
+from perdure.proof.audit_findings import Audit, AuditFinding
 
 NOTE = """\
 The script runs several times from its start, in processes of its own; its runs go to a temporary folder, and no run of

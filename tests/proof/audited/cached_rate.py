@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from learner import REPAIRED, UPDATES, Learner, open_run
+from learner import UPDATES, Learner, given, open_run
 
 
 class Agent(Learner):
@@ -17,7 +17,7 @@ class Agent(Learner):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), **({"rate": self.lr_cached} if REPAIRED else {})}
+        return {**super().state_dict(), **given(rate=self.lr_cached)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)

@@ -1,7 +1,7 @@
 """A scheduler of PyTorch that restore was not given."""
 
 import torch
-from learner import REPAIRED, UPDATES, open_run
+from learner import UPDATES, given, open_run
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -12,7 +12,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))
     run = open_run()
-    live = {"net": net, "optimizer": optimizer, **({"scheduler": scheduler} if REPAIRED else {})}
+    live = {"net": net, "optimizer": optimizer, **given(scheduler=scheduler)}
     start = run.restore(**live).env_steps
     for update in range(start + 1, UPDATES + 1):
         loss = (net(torch.randn(8, 3)) - 1).square().mean()

@@ -12,6 +12,11 @@ DIRECTORY = sys.argv[1]
 UPDATES = 9
 
 
+def given(**components: Any) -> dict[str, Any]:
+    """What the repaired script hands in beside the rest; the faulty one does not."""
+    return components if REPAIRED else {}
+
+
 class Learner:
     """Weights that follow what they are shown."""
 

@@ -1,7 +1,7 @@
 """A normaliser whose mean is saved, but not the count that weighs it."""
 
 import numpy as np
-from learner import REPAIRED, UPDATES, Learner, open_run
+from learner import UPDATES, Learner, given, open_run
 
 
 class Normaliser:
@@ -20,14 +20,14 @@ class Trainer:
 
     def train(self) -> None:
         run, norm = open_run(), self.normaliser
-        values = {"mean": norm.mean, **({"count": norm.count} if REPAIRED else {})}
+        values = {"mean": norm.mean, **given(count=norm.count)}
         restored = run.restore(learner=self.learner, rng=self.rng, **values)
         norm.mean, norm.count = restored.mean, getattr(restored, "count", norm.count)
         for update in range(restored.env_steps + 1, UPDATES + 1):
             observation = self.rng.normal(1.0, 1.0, size=3)
             norm.update(observation)
             loss = self.learner.learn(observation - norm.mean)
-            values = {"mean": norm.mean, **({"count": norm.count} if REPAIRED else {})}
+            values = {"mean": norm.mean, **given(count=norm.count)}
             run.boundary(env_steps=update, metrics={"loss": loss}, **values)
         run.finish()
 

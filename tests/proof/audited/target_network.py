@@ -1,7 +1,7 @@
 """A target network that is copied now and then, and was forgotten."""
 
 import torch
-from learner import REPAIRED, UPDATES, open_run
+from learner import UPDATES, given, open_run
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -16,7 +16,7 @@ def main() -> None:
     target.load_state_dict(net.state_dict())
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     run = open_run()
-    live = {"net": net, "optimizer": optimizer, **({"target": target} if REPAIRED else {})}
+    live = {"net": net, "optimizer": optimizer, **given(target=target)}
     start = run.restore(**live).env_steps
     for update in range(start + 1, UPDATES + 1):
         observations = torch.randn(8, 3)
