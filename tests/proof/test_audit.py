@@ -114,6 +114,21 @@ def test_two_faults_at_once_are_both_confirmed_and_clocks_and_losses_are_not(tmp
     assert "two straight runs disagree on it" in suspects["frame main: fps"]
 
 
+REFERENCE = SCRIPT.replace("- mean)", "- initial)")
+"""The variable is needed that a resumed process takes from what was restored."""
+
+
+def test_a_reference_to_what_was_restored_is_confirmed_where_the_straight_run_has_kept_the_old_value(tmp_path: Path):
+    path = tmp_path / "train.py"
+    path.write_text(REFERENCE.format(learner=str(SCRIPTS), ignore={}), encoding="utf-8")
+
+    found = audit([sys.executable, str(path), "runs/x"])
+
+    places = [each.place for each in found.confirmed]
+    assert places == ["frame main: bias", "frame main: initial", "frame main: scale"]
+    assert found.explained
+
+
 def test_what_the_contract_says_to_leave_alone_is_left_alone(tmp_path: Path):
     found = run_script(tmp_path, bias="an experiment", scale="the same", fps="a clock")
 

@@ -27,11 +27,12 @@ class Unit:
 
 
 def differing(first: Mapping[str, Seen], second: Mapping[str, Seen]) -> dict[str, Unit]:
-    """What differs between two looks, by place; what the snapshot holds, and what only one look has, left out."""
+    """What differs between two looks, by place; what the snapshot holds in both, and what only one look has, left out."""
     parts: dict[str, list[str]] = {}
     for path, seen in first.items():
         other = second.get(path)
-        if other is not None and other.digest != seen.digest and not (seen.held or other.held):
+        # Held on one side only: a reference to what was restored, where the straight run keeps something of its own.
+        if other is not None and other.digest != seen.digest and not (seen.held and other.held):
             parts.setdefault(seen.unit, []).append(path)
     return {place: _unit(place, paths, first, second) for place, paths in parts.items()}
 
