@@ -67,7 +67,7 @@ def test_faults_are_confirmed_and_harmless_variables_are_done_with_in_groups():
     assert trials.explained
     assert trials.notes["eps"] == "put right, it changes a at boundary 4"
     assert trials.notes["harmless3"] == "it differs after the resume, but putting it right changed nothing"
-    assert len(script.resumes) < 20
+    assert len(script.resumes) < 25  # and not one for each of the thirty
 
 
 def test_a_stream_that_was_restored_in_another_way_is_not_confirmed_beside_a_fault():

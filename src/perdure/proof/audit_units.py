@@ -27,7 +27,7 @@ class Unit:
 
 
 def differing(first: Mapping[str, Seen], second: Mapping[str, Seen]) -> dict[str, Unit]:
-    """What differs between two looks, by place; what the snapshot holds in both, and what only one look has, left out."""
+    """What differs between two looks, by place, without what the snapshot holds in both and what only one look has."""
     parts: dict[str, list[str]] = {}
     for path, seen in first.items():
         other = second.get(path)
