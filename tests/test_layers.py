@@ -20,7 +20,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 FACE = "perdure"  # the top-level package itself: the public names
 _TO_CHECKPOINT = frozenset({"tree", "format", "contract", "store", "adapters"})
 _TO_SINKS = _TO_CHECKPOINT | {"checkpoint"}
-_TO_RUNS = _TO_SINKS | {"sinks"}
+_TO_RUNS = _TO_SINKS | {"sinks", "memory"}
 _TO_PROOF = _TO_RUNS | {"runs"}
 _CORE = _TO_PROOF | {"proof", "interop"}
 _LIKE_A_USER = frozenset({FACE, "adapters", "sinks"})
@@ -36,6 +36,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "store": frozenset(),
     "checkpoint": _TO_CHECKPOINT,
     "sinks": frozenset({"store", "checkpoint"}),
+    "memory": _TO_SINKS,
     "runs": _TO_RUNS,
     "proof": _TO_PROOF,
     "interop": _TO_PROOF,
@@ -57,6 +58,7 @@ REASONS: dict[str, str] = {
     "store": "a store moves bytes under names and knows no manifest, so that another store can replace it",
     "checkpoint": "the verbs join the layers below and know nothing of a run's history",
     "sinks": "a sink is told all it needs, so that a user's own can take its place",
+    "memory": "a look at a process tells what stands there, and knows nothing of a run's directory",
     "runs": "a run is built on checkpoints; what examines or drives runs comes above it",
     "proof": "proofs and audits look at runs from outside",
     "interop": "import and export look at runs from outside",

@@ -64,7 +64,7 @@ def test_a_command_after_dashes_is_for_those_that_run_one(perdure_cli):
     result = perdure_cli("ls", "--", "x")
 
     assert result.code == 2
-    taking = "`perdure resume DIR -- CMD` and `perdure prove -- CMD`"
+    taking = "`perdure resume DIR -- CMD`, `perdure prove -- CMD` and `perdure audit -- CMD`"
     assert result.err == f"perdure: ls: takes no command after `--`; only {taking} do.\n"
 
 

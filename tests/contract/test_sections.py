@@ -68,7 +68,7 @@ def test_what_perdure_fills_cannot_be_filled(section: str):
         contract_of(None, horizon=None, free=(), own={section: {"x": 1}})
 
     assert str(caught.value) == (
-        f"contract[{section!r}]: a section's name is an identifier, and none of horizon, numerics, seed, start."
+        f"contract[{section!r}]: a section's name is an identifier, and none of audit, horizon, numerics, seed, start."
     )
 
 

@@ -86,6 +86,11 @@ class Walk:
         """For `check` and `restore`: the id of the adapter that made the saved tree at this place; None for plain."""
         return self._made.get(self.path)
 
+    @property
+    def met(self) -> dict[int, Object]:
+        """The objects with an identity that the pass has met so far."""
+        return {key: obj for key, (_, obj) in self._places.items()}
+
     def at(self, step: Step, do: Callable[[], Any]) -> Any:
         """What `do` gives when it is called one `step` further in."""
         return self._at(step, do)

@@ -48,6 +48,17 @@ def save(path: str | os.PathLike[str], *, exist_ok: bool = False, **state: Any) 
     save_snapshot(store, name, snapshot, About(arithmetic=arithmetic()))
 
 
+def save_snapshot_at(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
+    """Saves a snapshot that somebody else captured."""
+    store, name = _store_of(path)
+    save_snapshot(store, name, snapshot, About(arithmetic=arithmetic()))
+
+
+def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
+    """The snapshot of a checkpoint, verified."""
+    return _open(path).snapshot
+
+
 def _holds(store: LocalStore, name: str, snapshot: Snapshot, path: str | os.PathLike[str]) -> bool:
     """Whether this very state is there already; a damaged checkpoint in its place is moved aside."""
     if name not in store.names():

@@ -24,6 +24,7 @@ VERBS = {
     "promote": "give a policy of a run a role, such as production, under which a deployment finds it",
     "eval": "play episodes with a policy",
     "convert": "turn a checkpoint of nnx-ppo into one of perdure's",
+    "audit": "find what a script's run does not save, although its training depends on it",
     "diff": "compare two runs or checkpoints bit by bit",
     "prove": "find out whether a script's resume is exact",
     "prune": "remove checkpoints that a retention policy does not keep",
@@ -32,7 +33,7 @@ VERBS = {
 }
 """Verb -> one line of help. Each is the module `perdure.cli.<verb>` with `add_arguments` and `run`."""
 
-TAKING_COMMANDS = {"resume": "resume DIR", "prove": "prove"}
+TAKING_COMMANDS = {"resume": "resume DIR", "prove": "prove", "audit": "audit"}
 """Verbs that take a command after `--`, and how they are written."""
 
 USERS_OS_ERRORS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
@@ -78,7 +79,8 @@ def _run(words: list[str]) -> int:
         _parser(None).print_help(sys.stderr)
         return ExitCode.USAGE
     if command is not None and arguments.verb not in TAKING_COMMANDS:
-        taking = " and ".join(f"`perdure {usage} -- CMD`" for usage in TAKING_COMMANDS.values())
+        *others, last = (f"`perdure {usage} -- CMD`" for usage in TAKING_COMMANDS.values())
+        taking = f"{', '.join(others)} and {last}"
         raise UsageError(f"{arguments.verb}: takes no command after `--`; only {taking} do.")
     arguments.command = command
     return import_module(f"perdure.cli.{arguments.verb}").run(arguments)

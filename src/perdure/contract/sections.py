@@ -63,9 +63,12 @@ OPERATIONAL = "operational"
 START = "start"
 """Not compared: the numbers that a fresh start holds, by path, so that copies of an accepted value can be found."""
 
-FREE = frozenset({OPERATIONAL, START})
+AUDIT = "audit"
+"""Not compared: what `perdure audit` is told to leave alone, by place, with the reason."""
 
-RESERVED = frozenset({"horizon", "seed", "numerics", START})
+FREE = frozenset({OPERATIONAL, START, AUDIT})
+
+RESERVED = frozenset({"horizon", "seed", "numerics", START, AUDIT})
 """Sections that `contract=` may not fill: perdure does, from `config=`, `horizon=` and the process."""
 
 

@@ -1,1 +1,1 @@
-"""Proofs: whether a script's resume is exact, found out from outside, in processes of its own."""
+"""Proofs and audits: whether a script's resume is exact, and what it does not save, found out from outside."""

@@ -2,12 +2,13 @@
 
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from perdure.adapters.adapter import Adapter
 from perdure.adapters.process_rng import NAME as PROCESS_RNG
@@ -17,6 +18,7 @@ from perdure.checkpoint.capture import Counters, check_names
 from perdure.contract.config import contract_of
 from perdure.contract.horizon import Schedules
 from perdure.contract.overrides import Accept
+from perdure.contract.sections import AUDIT
 from perdure.errors import CommitError, ForgottenValueError, UsageError
 from perdure.runs.arguments import (
     Mode,
@@ -38,6 +40,7 @@ from perdure.runs.arguments import (
     stop_at_of,
     unsaved_end,
 )
+from perdure.runs.auditing import examiner, ignored, new_watch
 from perdure.runs.begin import decide
 from perdure.runs.boundaries import Boundaries
 from perdure.runs.boundary_reset import BoundaryReset, Resets
@@ -58,6 +61,9 @@ from perdure.runs.stopping import Stopper
 from perdure.runs.variables import checked_names
 from perdure.sinks import Sink
 from perdure.store.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from perdure.memory.suspects import Watch
 
 RESERVED_NAMES = frozenset({"env_steps", "updates", "metrics", PROCESS_RNG})
 
@@ -111,6 +117,7 @@ class Run(Standing):
         chain: int | None = None,
         stop_after: str | float | None = None,
         sinks: Sequence[Sink] = (),
+        audit_ignore: Mapping[str, str] | None = None,
     ) -> None:
         """Prepares a run; the disk is not touched before `restore`.
 
@@ -152,6 +159,8 @@ class Run(Standing):
             stop_after: how long this process may run, `"3h55m"` or seconds, before the run is told to stop as by a
                 signal (docs/preemption.md); PERDURE_STOP_AFTER takes its place. None: as long as it takes.
             sinks: where metric rows go besides `metrics.jsonl`: `perdure.sinks.Csv()`, … (docs/logging.md).
+            audit_ignore: what `perdure audit` leaves alone, by place, with the reason (docs/auditing.md); the contract
+                keeps it.
 
         Raises:
             UsageError: an argument cannot be right.
@@ -170,6 +179,8 @@ class Run(Standing):
         self._every = self._resets.cadence(every)
         self._resets.into(declared)
         self._contract_terms = ContractTerms(declared, tuple(free), schedules, numerics, overrides)
+        if audit_ignore is not None:
+            declared[AUDIT] = dict(ignored(audit_ignore))
         self._mode = insisted_mode(mode, self._directory)
         check_keep(keep)
         self._resolver = Resolver(adapters)
@@ -183,6 +194,8 @@ class Run(Standing):
         self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
         self._stop_after_s = stop_after_of(stop_after, self._directory)
         self._sinks = Sinks(sinks)
+        self._examiner = examiner()
+        self._watch: Watch | None = None
         self._pid: int | None = None
         self._release: weakref.finalize[..., Any] | None = None
         self._open: OpenRun | None = None
@@ -235,6 +248,9 @@ class Run(Standing):
             with stopper:
                 restored = self._restore(components, targets, start, stopper)
                 self._ask_at(self.boundary_number, stopper)
+                if self._examiner is not None:
+                    objects = {name: vars(restored)[name] for name in components}
+                    self._examiner.restored(objects, self.boundary_number, self._resolver, restored)
                 return restored
         except BaseException:
             stopper.close()
@@ -337,6 +353,8 @@ class Run(Standing):
                 boundaries.pass_by(self._live, values, now, metrics)
             if self._policies.is_due(before, now, at_horizon=self.is_finished):
                 self._policies.export_due(self._source("boundary", values), scores_of(metrics or {}))
+            if self._examiner is not None:
+                self._examiner.passed({**self._live, **values}, self.boundary_number, self._resolver)
             return self._resets.reset(now) if is_due else None
 
     def export_policy(
@@ -365,6 +383,22 @@ class Run(Standing):
         """A TensorBoard writer (`add_scalar(tag, value, env_steps)`, …) without double curves; see docs/logging.md."""
         with self._stopping("summary_writer"):  # it opens a file, and holds the sinks' lock meanwhile
             return self._opened("summary_writer").journal.sinks.summary_writer()
+
+    def audit(self) -> tuple[Any, ...]:
+        """Looks at the script's memory, and tells which variables have changed since earlier calls in this process.
+
+        Call it once an iteration, after `boundary`; it draws nothing and changes nothing. What it finds is not in any
+        checkpoint, and may matter or not: `perdure audit -- python train.py` tells which does (docs/auditing.md).
+
+        Returns:
+            The suspects so far (`place`, `before`, `now`), those of `audit_ignore` left out; none at the first call.
+        """
+        self._opened("audit")
+        self._watch = self._watch or new_watch(self._resolver)
+        counters = self.env_steps, self.updates, self.boundary_number
+        self._watch.look(self._live, self._values, counters, sys._getframe(1))
+        left_alone = self._contract_terms.declared.get(AUDIT, {})
+        return tuple(each for each in self._watch.suspects if each.place not in left_alone)
 
     def _source(self, verb: str, values: Mapping[str, Any]) -> Source:
         opened, objects = self._opened(verb), {**self._live, **values}
