@@ -68,10 +68,10 @@ def tools(comparing: ModuleType, numpy_loop: ModuleType) -> Tools:
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, numpy_loop: ModuleType) -> Path:
-    """The run that was never stopped."""
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that was never stopped, in a process like those that are killed: PyTorch, if loaded, is part of a run."""
     directory = tmp_path_factory.mktemp("straight") / "run"
-    numpy_loop.train(directory, updates=UPDATES)
+    subprocess.run([*COMMAND, str(directory), *FLAGS], check=True, capture_output=True)
     return directory
 
 
