@@ -40,6 +40,10 @@ while :; do
     [ -z "$stopped" ] || exit "$result"
     [ "$result" -eq 75 ] || [ "$result" -ge 128 ] || exit "$result"
     echo "supervise: ended with $result; again in ${PAUSE_S:-10} s" >&2
-    start sleep "${PAUSE_S:-10}"
+    slept=0
+    while [ -z "$stopped" ] && [ "$slept" -lt "${PAUSE_S:-10}" ]; do # in the foreground a signal waits for a second at most
+        sleep 1
+        slept=$((slept + 1))
+    done
     [ -z "$stopped" ] || exit "$result"
 done

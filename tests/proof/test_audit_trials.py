@@ -29,7 +29,7 @@ class Script:
     def __call__(self, units: Sequence[Unit]) -> Outcome:
         self.resumes.append([each.place for each in units])
         state = {**self.state(self.resumes[-1]), "c": str(self.hidden)}
-        links = [Link(at, at, at, "", state, "", None) for at in range(AT + 2)]
+        links = [Link(at, at, at, "", state, {}, "", None) for at in range(AT + 2)]
         return Outcome(0, "", Path(), {}, links)
 
     def trials(self) -> Trials:

@@ -14,7 +14,7 @@ from perdure.testing.store_tests import commit
 
 
 def test_the_public_names_are_all_there_and_no_others() -> None:
-    public = {name for name in vars(perdure.testing) if name[0].isupper()}
+    public = {name for name in vars(perdure.testing) if name[0].isupper() or name.startswith("assert_")}
 
     assert sorted(public) == perdure.testing.__all__
     assert all(getattr(perdure.testing, name).__doc__ for name in public)

@@ -97,7 +97,7 @@ def _feed(digest: Digest, obj: Any, resolver: Resolver) -> None:
     kind = type(obj)
     digest.update(f"{kind.__module__}.{kind.__qualname__}(".encode())
     if isinstance(obj, enum.Enum):
-        digest.update(obj._name_.encode())
+        digest.update(f"{obj._name_}={obj._value_!r}".encode())  # a flag that is 0 has no name
     elif kind in PLAIN_TYPES:
         digest.update(repr(obj).encode("utf-8", "surrogatepass") if not isinstance(obj, int) else b"%x" % obj)
     elif kind in (bytearray, array.array):
