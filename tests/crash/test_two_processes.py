@@ -149,6 +149,7 @@ def read_newest(run: Path) -> tuple[str, str]:
     return "read", names[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["at once", "background"])
 def test_a_reader_during_saves_and_retention_sees_whole_checkpoints_or_that_they_are_gone(
     tmp_path: Path, mode: str

@@ -39,7 +39,7 @@ def digest_of_tree(tree: Tree, known: Known | None = None) -> dict[str, str]:
     return component_digests(snapshot, memory=known.forms if known else None)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.lists(TREES, min_size=2, max_size=5))
 def test_every_tree_of_a_sequence_comes_to_what_it_would_without_memory(trees: list[Tree]):
     known = Known()

@@ -12,6 +12,9 @@ from perdure.contract.sections import AUDIT
 from perdure.runs.record import read_record
 
 
+pytestmark = pytest.mark.full  # it looks at every module of the tests
+
+
 class Agent:
     def __init__(self) -> None:
         self.weights, self.lr_cached, self.name = np.zeros(2), 0.5, "agent"

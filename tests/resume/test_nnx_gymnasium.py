@@ -54,6 +54,7 @@ def same_runs(first: Path, second: Path, comparing: ModuleType) -> bool:
     return (first / "metrics.jsonl").read_bytes() == (second / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("k", range(1, UPDATES))
 def test_a_run_resumed_from_k_equals_the_run_never_stopped(
     k: int,
