@@ -11,7 +11,6 @@ from perdure import UsageError
 from perdure.contract.sections import AUDIT
 from perdure.runs.record import read_record
 
-
 pytestmark = pytest.mark.full  # it looks at every module of the tests
 
 
