@@ -249,7 +249,7 @@ def test_whoever_dies_before_the_switch_leaves_the_role_as_it_was(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(promotion, "write_durably", fail)
+        broken.setattr(promotion, "replace_durably", fail)
         failed = perdure_cli("promote", ranked, "20", "--as", "production")
     assert failed.code == 70
     assert "ROLE.json was not written: [Errno 28] No space left on device. The role is as it was." in failed.err

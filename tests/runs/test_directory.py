@@ -1,12 +1,10 @@
-"""A run's directory: names of checkpoints, and small files written durably."""
+"""A run's directory: names of checkpoints."""
 
-import os
-import stat
 from pathlib import Path
 
 import pytest
 
-from perdure.runs.directory import newest_first, open_directory, step_name, steps_of, write_durably
+from perdure.runs.directory import newest_first, open_directory, step_name, steps_of
 
 
 @pytest.mark.parametrize(
@@ -55,37 +53,3 @@ def test_the_directory_is_made_absolute_at_once(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir("/")
 
     assert (here.path, home.path) == (tmp_path / "runs" / "x", tmp_path / "home" / "x")
-
-
-def names(path: Path) -> list[str]:
-    """What stands in a directory."""
-    return sorted(entry.name for entry in path.iterdir())
-
-
-def test_a_small_file_is_replaced_whole(tmp_path: Path):
-    write_durably(tmp_path / "run.json", b"old")
-    write_durably(tmp_path / "run.json", b"new")
-
-    assert names(tmp_path) == ["run.json"]
-    assert (tmp_path / "run.json").read_bytes() == b"new"
-
-
-def test_a_small_file_is_synced_before_it_gets_its_name_and_the_directory_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    operations: list[str] = []
-    fsync, replace = os.fsync, Path.replace
-
-    def note_sync(descriptor: int) -> None:
-        operations.append("sync directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
-        fsync(descriptor)
-
-    def note_replace(source: Path, target: Path) -> Path:
-        operations.append("replace")
-        return replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", note_sync)
-    monkeypatch.setattr(Path, "replace", note_replace)
-    write_durably(tmp_path / "run.json", b"x")
-
-    assert operations == ["sync file", "replace", "sync directory"]

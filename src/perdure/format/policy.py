@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from perdure.errors import DamagedError, UnsupportedVersionError
+from perdure.errors import DamagedError
 from perdure.format import canonical
 from perdure.format.canonical import Json
-from perdure.format.digests import digest_of
 from perdure.format.manifest import (
     ComponentEntry,
     FileEntry,
@@ -18,11 +17,10 @@ from perdure.format.manifest import (
     decode_entries,
     encode_contract,
 )
+from perdure.format.signed import Form, decode_signed, encode_signed
 
 FILE_NAME = "POLICY.json"
-FORMAT_NAME = "perdure-policy"
-FORMAT_VERSION = 0
-KIND = "policy"
+_FORM = Form(FILE_NAME, "perdure-policy", version=0, kind="policy")
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,7 @@ def encode_policy(manifest: PolicyManifest) -> bytes:
     document["contract"] = encode_contract(manifest.contract)
     for name in ("wrappers", "amended"):
         document[name] = list(document[name])
-    document |= {"format": FORMAT_NAME, "version": FORMAT_VERSION, "kind": KIND}
-    return canonical.encode({**document, "digest": digest_of(canonical.encode(document))})
+    return encode_signed(document, _FORM)
 
 
 def policy_digest(data: bytes) -> str:
@@ -110,15 +107,7 @@ def decode_policy(data: bytes) -> PolicyManifest:
         DamagedError: not canonical, a wrong digest, a missing, unknown or malformed field.
         UnsupportedVersionError: an intact document of a format version that this perdure does not read.
     """
-    document = canonical.decode(data, FILE_NAME)
-    digest = document.pop("digest", None) if isinstance(document, dict) else None
-    if digest is None or digest != digest_of(canonical.encode(document)):
-        raise DamagedError(f"{FILE_NAME}: its digest does not match its text")
-    name, version = document.pop("format", None), document.pop("version", None)
-    if name != FORMAT_NAME or document.pop("kind", None) != KIND or type(version) is not int or version < 0:
-        raise DamagedError(f"{FILE_NAME}: not a {FORMAT_NAME} document with a version")
-    if version != FORMAT_VERSION:
-        raise UnsupportedVersionError(f"{FILE_NAME}: format version {version}; this perdure reads {FORMAT_VERSION}")
+    document = decode_signed(data, _FORM)
     return _checked(document)
 
 

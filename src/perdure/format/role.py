@@ -5,15 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from perdure.errors import DamagedError, UnsupportedVersionError
-from perdure.format import canonical
+from perdure.errors import DamagedError
 from perdure.format.canonical import Json
-from perdure.format.digests import digest_of
 from perdure.format.manifest import check_digest, check_fields
+from perdure.format.signed import Form, decode_signed, encode_signed
 
 FILE_NAME = "ROLE.json"
-FORMAT_NAME = "perdure-role"
-FORMAT_VERSION = 0
+_FORM = Form(FILE_NAME, "perdure-role", version=0)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -55,9 +53,7 @@ def is_role_name(text: str) -> bool:
 
 def encode_role(role: str, history: Sequence[Promotion]) -> bytes:
     """The document's canonical bytes, which bear their own digest."""
-    document: dict[str, Json] = {"format": FORMAT_NAME, "version": FORMAT_VERSION, "role": role}
-    document["history"] = [dict(vars(promotion)) for promotion in history]
-    return canonical.encode({**document, "digest": digest_of(canonical.encode(document))})
+    return encode_signed({"role": role, "history": [dict(vars(promotion)) for promotion in history]}, _FORM)
 
 
 def decode_role(data: bytes) -> tuple[str, tuple[Promotion, ...]]:
@@ -67,15 +63,7 @@ def decode_role(data: bytes) -> tuple[str, tuple[Promotion, ...]]:
         DamagedError: not canonical, a wrong digest, a missing, unknown or malformed field.
         UnsupportedVersionError: an intact document of a format version that this perdure does not read.
     """
-    document = canonical.decode(data, FILE_NAME)
-    digest = document.pop("digest", None) if isinstance(document, dict) else None
-    if digest is None or digest != digest_of(canonical.encode(document)):
-        raise DamagedError(f"{FILE_NAME}: its digest does not match its text")
-    name, version = document.pop("format", None), document.pop("version", None)
-    if name != FORMAT_NAME or type(version) is not int or version < 0:
-        raise DamagedError(f"{FILE_NAME}: not a {FORMAT_NAME} document with a version")
-    if version != FORMAT_VERSION:
-        raise UnsupportedVersionError(f"{FILE_NAME}: format version {version}; this perdure reads {FORMAT_VERSION}")
+    document = decode_signed(data, _FORM)
     check_fields(document, {"role": (str,), "history": (list,)}, FILE_NAME)
     if not document["history"]:
         raise DamagedError(f"{FILE_NAME}: no promotion in it")

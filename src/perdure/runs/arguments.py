@@ -1,23 +1,14 @@
 """The arguments of `Run`: refused where they are given, not hours later."""
 
-import json
 import logging
 import operator
-import os
 from collections.abc import Mapping, Sequence, Set
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from perdure.checkpoint.capture import Counters
-from perdure.contract.overrides import Accept, Overrides, given_texts
 from perdure.errors import ForgottenValueError, UsageError
-from perdure.format.digests import digest_of
 from perdure.runs.cadence import Every
-from perdure.runs.directory import RunDirectory
-from perdure.runs.durations import seconds
 from perdure.runs.retention import Keep, KeepAny
-
-Mode = Literal["auto", "new", "resume"]
 
 _log = logging.getLogger("perdure")
 
@@ -71,138 +62,6 @@ def check_values(given: Set[str], values: Set[str], live: Set[str]) -> None:
         raise ForgottenValueError(message)
     if unknown:
         raise ForgottenValueError(f"boundary: {unknown} were not given to restore; add them there first.")
-
-
-def insisted_mode(mode: str, directory: RunDirectory) -> Mode:
-    """The mode.
-
-    `perdure resume` insists on resuming one run through the environment, without an edit to the script.
-
-    Raises:
-        UsageError: there is no such mode.
-    """
-    insisted = _from_environment("PERDURE_MODE", directory) or mode if mode == "auto" else mode
-    match insisted:
-        case "auto" | "new" | "resume":
-            return insisted
-    raise UsageError(f"mode={insisted!r}: one of 'auto', 'new', 'resume'.")
-
-
-def _from_environment(name: str, directory: RunDirectory) -> str | None:
-    """What `perdure resume` has to say to this run; it may not reach another one that the same script opens."""
-    place = os.environ.get("PERDURE_RUN_DIR", directory.path)
-    return os.environ.get(name) if os.path.realpath(place) == os.path.realpath(directory.path) else None
-
-
-def other_run_asked_for(directory: RunDirectory) -> str | None:
-    """The run that `perdure resume` was asked for, if it is not this one: a script may have its path written in it."""
-    asked = os.environ.get("PERDURE_RUN_DIR")
-    return asked if asked is not None and os.path.realpath(asked) != os.path.realpath(directory.path) else None
-
-
-def overrides_of(accept: Accept, reason: str | None, directory: RunDirectory) -> Overrides:
-    """What is accepted: by the script, and by `perdure resume --accept` through the environment.
-
-    Raises:
-        UsageError: an acceptance that is none.
-    """
-    typed = _from_environment("PERDURE_ACCEPT", directory)
-    given = dict.fromkeys([*given_texts(accept), *given_texts(_texts(typed) if typed else ())])
-    if reason is not None and not isinstance(reason, str):
-        raise UsageError(f"reason={reason!r}: a text.")
-    return Overrides(tuple(given), reason=reason or _from_environment("PERDURE_REASON", directory))
-
-
-def _texts(typed: str) -> list[str]:
-    try:
-        texts = json.loads(typed)
-    except ValueError:
-        texts = None
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"PERDURE_ACCEPT={typed!r}: a JSON list of texts KEY=OLD:NEW.")
-    return texts
-
-
-def stop_after_of(given: Any, directory: RunDirectory) -> float | None:
-    """After how many seconds of this process the run is to stop, as `perdure resume --stop-after` or the script says.
-
-    Raises:
-        UsageError: it is no span of time.
-    """
-    told = _from_environment("PERDURE_STOP_AFTER", directory)
-    if told is not None:
-        return seconds("PERDURE_STOP_AFTER", told)
-    return None if given is None else seconds("stop_after", given)
-
-
-def chain_of(given: Any, directory: RunDirectory) -> int | None:
-    """At which boundaries the run keeps digests, as `perdure prove` or the script says.
-
-    Raises:
-        UsageError: no whole number from 1.
-    """
-    told = _from_environment("PERDURE_CHAIN", directory)
-    return _from_1("PERDURE_CHAIN", told) if told is not None else None if given is None else _from_1("chain", given)
-
-
-def stop_at_of(directory: RunDirectory) -> int | None:
-    """The boundary at which `perdure prove` wants the run to stop.
-
-    Raises:
-        UsageError: no whole number from 1.
-    """
-    told = _from_environment("PERDURE_STOP_AT_BOUNDARY", directory)
-    return None if told is None else _from_1("PERDURE_STOP_AT_BOUNDARY", told)
-
-
-def saves_each_of(directory: RunDirectory, *, resets: bool) -> int | None:
-    """At which boundaries `perdure prove --kill` wants checkpoints besides those of the cadence: multiples of this.
-
-    Args:
-        directory: the run's.
-        resets: whether each checkpoint resets the environments: another cadence would be another training.
-
-    Raises:
-        UsageError: no whole number from 1.
-    """
-    told = _from_environment("PERDURE_SAVE_EACH", directory)
-    if told is not None and resets:
-        _log.warning("%s: PERDURE_SAVE_EACH=%s is ignored: boundary_reset has a cadence.", directory.path, told)
-        return None
-    return None if told is None else _from_1("PERDURE_SAVE_EACH", told)
-
-
-def left_fresh_of(directory: RunDirectory) -> str | None:
-    """The component that `perdure prove --mutate` wants a resume of this run to leave as a fresh start has it.
-
-    PERDURE_LEAVE_FRESH is `RUN/COMPONENT`, by the name of the run's directory: a script may open several.
-    """
-    run, _, component = os.environ.get("PERDURE_LEAVE_FRESH", "").rpartition("/")
-    return component if run == directory.path.name else None
-
-
-def _from_1(name: str, value: Any) -> int:
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if type(number) is not int or number < 1:
-        raise UsageError(f"{name}={value!r}: a whole number from 1.")
-    return number
-
-
-def redirected(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Where a run goes while something is proven of its script: a place of its own for each path, in a scratch folder.
-
-    `perdure prove` says so by PERDURE_SCRATCH: no script need be edited, and no run of its user's is touched.
-    """
-    scratch = os.environ.get("PERDURE_SCRATCH")
-    if scratch is None:
-        return directory
-    digest = digest_of(os.fsencode(directory)).rpartition(":")[2]
-    return Path(scratch) / f"{Path(directory).name}-{digest[:8]}"
-
-
-def retry_asked_for(directory: RunDirectory) -> bool:
-    """Whether `perdure resume --retry` says that the run may fail once more."""
-    return _from_environment("PERDURE_RETRY", directory) == "1"
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -118,23 +118,3 @@ def append_whole(file: FileIO, data: bytes) -> None:
     except OSError:
         os.ftruncate(file.fileno(), size)
         raise
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Replaces a small file: after a crash it holds the old content or the new."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes a directory's entries durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -19,14 +19,13 @@ from perdure.runs.directory import (
     open_directory,
     step_name,
     steps_of,
-    sync_directory,
-    write_durably,
 )
 from perdure.runs.lineage import Lineage
 from perdure.runs.loading import check_place
 from perdure.runs.ownership import foreign_hand
 from perdure.runs.record import RunRecord, new_run_id, read_record, write_record
 from perdure.runs.resumption import Event, latest_launch, read_history
+from perdure.store.small_files import replace_durably, sync_directory
 
 
 def fork(run: str | os.PathLike[str], env_steps: int, to: str | os.PathLike[str]) -> None:
@@ -136,7 +135,7 @@ def _copy_metrics(source: RunDirectory, staging: RunDirectory, manifest: Manifes
     if manifest.metrics is None or not source.metrics.exists():
         return
     with source.metrics.open("rb") as rows:
-        write_durably(staging.metrics, rows.read(int(manifest.metrics["offset"])))
+        replace_durably(staging.metrics, rows.read(int(manifest.metrics["offset"])))
 
 
 def aimed_at(launch: Mapping[str, Any], old: Path, new: Path) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ one, and after a long call in C it often comes first) or in `__del__`, nothing c
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 AGAIN_S = 0.002
@@ -27,6 +28,7 @@ class Insistence:
         self._error = error
         self._number = number
         self._handler_before: Any = None
+        self._is_telling = False
         self._hook_before, self._hook = sys.unraisablehook, self._lost
         sys.unraisablehook = self._hook
 
@@ -39,11 +41,17 @@ class Insistence:
         if unraisable.exc_value is not self._error:
             self._hook_before(unraisable)
             return
+        self._is_telling = True
         self._handler_before = signal.signal(self._number, self._raise)
-        arguments = [threading.main_thread().ident, self._number]
-        timer = threading.Timer(AGAIN_S, signal.pthread_kill, arguments)
-        timer.daemon = True
-        timer.start()
+        threading.Thread(target=self._send_again, name="perdure-insists", daemon=True).start()
+        self._is_telling = False
+
+    def _send_again(self) -> None:
+        """Beside the main thread: what is raised inside of a hook is not even told to the hook."""
+        time.sleep(AGAIN_S)
+        while self._is_telling:
+            time.sleep(AGAIN_S)
+        signal.pthread_kill(threading.main_thread().ident or 0, self._number)
 
     def _raise(self, number: int, _frame: object) -> None:
         signal.signal(number, self._handler_before)

@@ -19,11 +19,12 @@ from perdure.runs.code import Code, code_at_launch
 from perdure.runs.committer import Committer, Past, Terms
 from perdure.runs.contract_terms import ContractTerms, judge
 from perdure.runs.crash_loop import refuse_crash_loop
-from perdure.runs.directory import RunDirectory, write_durably
+from perdure.runs.directory import RunDirectory
 from perdure.runs.journal import Journal
 from perdure.runs.loading import Found, newest_intact
 from perdure.runs.lock import WriterLock
 from perdure.runs.optimizer_states import optimizers_with_state
+from perdure.runs.orders import Orders
 from perdure.runs.record import START_DIRECTORY, launch_of, new_record, read_record, write_record
 from perdure.runs.requirement import check_class
 from perdure.runs.resumption import (
@@ -40,6 +41,7 @@ from perdure.runs.surroundings import surroundings_now
 from perdure.runs.unchanged import Fixed, fixed_parts
 from perdure.runs.variables import variables_now
 from perdure.store.local import REMOVED_PREFIX
+from perdure.store.small_files import replace_durably
 from perdure.tree.leaves import owned
 from perdure.tree.snapshot import CLASSES, Snapshot
 
@@ -70,20 +72,16 @@ class Opening:
     """Refuse to step back."""
     lock: WriterLock
     """Held by the caller."""
-    retry: bool = False
-    """Go on although the last resumes all failed."""
+    orders: Orders
+    """What whoever started this process has to say."""
     requires: str = CLASSES[1]
     """The weakest continuation class that will do."""
     sinks: Sinks = field(default_factory=Sinks)
     """Where metric rows go besides."""
     policy: Sequence[str] = ()
     """The components that the script calls its policy."""
-    chain_every: int | None = None
-    """At which boundaries there is a link in the digest chain: multiples of this; None: at none."""
     variables: Sequence[str] = ()
     """Environment variables that the record keeps beside the known ones."""
-    left_fresh: str | None = None
-    """A component that a resume leaves as a fresh start has it: for proofs that see whether that shows."""
 
     def said(self) -> dict[str, Any]:
         """What the lineage keeps of the script's words, for whoever looks at the run from outside."""
@@ -133,9 +131,9 @@ def open_run(opening: Opening) -> OpenRun:
 
 def _chain(opening: Opening, journal: Journal, snapshot: Snapshot) -> Chain | None:
     """The chain, cut back to where the run begins or goes on."""
-    if opening.chain_every is None:
+    if opening.orders.chain_every is None:
         return None
-    chain = Chain(opening.directory.chain, opening.chain_every)
+    chain = Chain(opening.directory.chain, opening.orders.chain_every)
     chain.begin(snapshot, journal.metrics.mark()["digest"])
     return chain
 
@@ -192,7 +190,7 @@ def _kept_code(directory: RunDirectory) -> Code | None:
     """The code that this process was launched with; its patch is written first, for the record counts it."""
     code = code_at_launch(START_DIRECTORY)
     if code is not None and code.patch is not None:
-        write_durably(directory.patch, code.patch.encode())
+        replace_durably(directory.patch, code.patch.encode())
     else:
         directory.patch.unlink(missing_ok=True)  # of a process that was killed before its first checkpoint
     return code
@@ -204,7 +202,7 @@ def _resume(opening: Opening) -> OpenRun:
     found = newest_intact(directory.store(), str(directory.path), record.run_id, strict=opening.strict)
     opened, manifest = found.opened, found.opened.manifest
     history, unreadable = read_history(directory)
-    if not opening.retry:
+    if not opening.orders.retry:
         refuse_crash_loop(history, opened.name, str(directory.path))
     fresh = capture(opening.targets, opening.resolver, Counters())
     check_class(fresh, opening.requires)
@@ -212,8 +210,8 @@ def _resume(opening: Opening) -> OpenRun:
     recorded = frozenset(accepted_for(history, opened.digest))
     overrides = replace(terms.overrides, recorded=recorded, amended=frozenset(manifest.amended))
     saved, digests = opened.snapshot, opened.digests
-    if opening.left_fresh is not None:
-        saved, digests = _without(saved, opening.left_fresh, fresh.snapshot), None
+    if opening.orders.left_fresh is not None:
+        saved, digests = _without(saved, opening.orders.left_fresh, fresh.snapshot), None
     restored = restore(
         saved,
         opening.targets,

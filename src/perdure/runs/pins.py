@@ -4,7 +4,8 @@ import os
 
 from perdure.errors import DamagedError, NoCheckpointError
 from perdure.format import canonical
-from perdure.runs.directory import RunDirectory, open_directory, step_name, write_durably
+from perdure.runs.directory import RunDirectory, open_directory, step_name
+from perdure.store.small_files import replace_durably
 
 
 def read_pins(directory: RunDirectory) -> frozenset[str]:
@@ -44,4 +45,4 @@ def unpin(run: str | os.PathLike[str], env_steps: int) -> None:
 
 
 def _write(directory: RunDirectory, names: frozenset[str]) -> None:
-    write_durably(directory.pins, canonical.encode(sorted(names)))
+    replace_durably(directory.pins, canonical.encode(sorted(names)))

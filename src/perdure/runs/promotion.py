@@ -21,13 +21,14 @@ from perdure.format.manifest import FILE_NAME as CHECKPOINT_FILE
 from perdure.format.manifest import encode_contract
 from perdure.format.policy import FILE_NAME as POLICY_FILE
 from perdure.format.role import FILE_NAME, Promotion, encode_role
-from perdure.runs.directory import RunDirectory, write_durably
+from perdure.runs.directory import RunDirectory
 from perdure.runs.normaliser import NAME as NORMALISER
 from perdure.runs.policy_record import export_checkpoint
 from perdure.runs.retention import Ranking
 from perdure.runs.roles import DAMAGED, check_role_name, read_role
 from perdure.store.filesystem import FileSystem
 from perdure.store.local import LocalStore
+from perdure.store.small_files import replace_durably
 
 _log = logging.getLogger("perdure")
 
@@ -85,7 +86,7 @@ def promote(candidate: Candidate, role: str, folder: Path, note: str | None = No
         store.remove_leftovers()
         promotion = _promotion(candidate, _policy_of(candidate, store), note, history)
         try:
-            write_durably(place / FILE_NAME, encode_role(role, [*history, promotion]))
+            replace_durably(place / FILE_NAME, encode_role(role, [*history, promotion]))
         except OSError as error:
             raise CommitError(f"{place}: {FILE_NAME} was not written: {error}. The role is as it was.") from error
     return promotion

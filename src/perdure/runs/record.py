@@ -15,7 +15,7 @@ from perdure.errors import DamagedError, NoRunError, UnsupportedVersionError
 from perdure.format import canonical
 from perdure.format.digests import digest_of
 from perdure.format.manifest import decode_contract, encode_contract
-from perdure.runs.directory import write_durably
+from perdure.store.small_files import replace_durably
 
 VERSION = 0
 
@@ -83,7 +83,7 @@ def _this_script() -> dict[str, Any]:
 def write_record(path: Path, record: RunRecord) -> None:
     """Writes the record durably, with its own digest."""
     document = {**vars(record), "contract": encode_contract(record.contract), "version": VERSION}
-    write_durably(path, canonical.encode({**document, "digest": digest_of(canonical.encode(document))}))
+    replace_durably(path, canonical.encode({**document, "digest": digest_of(canonical.encode(document))}))
 
 
 def read_record(path: Path) -> RunRecord:

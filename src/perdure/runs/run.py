@@ -21,23 +21,12 @@ from perdure.contract.overrides import Accept
 from perdure.contract.sections import AUDIT
 from perdure.errors import CommitError, ForgottenValueError, UsageError
 from perdure.runs.arguments import (
-    Mode,
-    chain_of,
     check_choice,
     check_keep,
     check_values,
     count,
     horizon_steps,
-    insisted_mode,
-    left_fresh_of,
     next_counters,
-    other_run_asked_for,
-    overrides_of,
-    redirected,
-    retry_asked_for,
-    saves_each_of,
-    stop_after_of,
-    stop_at_of,
     unsaved_end,
 )
 from perdure.runs.auditing import examiner, ignored, new_watch
@@ -52,6 +41,7 @@ from perdure.runs.directory import open_directory, step_name
 from perdure.runs.durations import process_age_s
 from perdure.runs.lock import WriterLock, acquire
 from perdure.runs.opening import Opening, OpenRun, check_beginning, open_run
+from perdure.runs.orders import Mode, insisted_mode, orders_for, other_run_asked_for, overrides_of, redirected
 from perdure.runs.policies import Policies, PolicyTerms, Source
 from perdure.runs.requirement import required_class
 from perdure.runs.retention import Keep, KeepAny
@@ -187,12 +177,10 @@ class Run(Standing):
         self._launch = launch
         self._strict = strict
         self._terms = Terms(keep, background, after_commit)
-        self._chain_every = chain_of(chain, self._directory)
-        self._stop_at = stop_at_of(self._directory)
-        self._saves_each = saves_each_of(self._directory, resets=boundary_reset is not None)
+        resets = boundary_reset is not None
+        self._orders = orders_for(self._directory, chain=chain, stop_after=stop_after, resets=resets)
         self._variables = checked_names(variables)
         self._policies = Policies(PolicyTerms(policy, policy_every, keep_policies))
-        self._stop_after_s = stop_after_of(stop_after, self._directory)
         self._sinks = Sinks(sinks)
         self._examiner = examiner()
         self._watch: Watch | None = None
@@ -242,7 +230,8 @@ class Run(Standing):
             _log.warning("%s: this script opens this run; `perdure resume` was asked for %s.", self.directory, asked)
         # Before anything is created at a mistyped path.
         check_beginning(self._directory, decide(self._directory, self._mode), self._contract_terms)
-        left_s = None if self._stop_after_s is None else self._stop_after_s - process_age_s()
+        limit_s = self._orders.stop_after_s
+        left_s = None if limit_s is None else limit_s - process_age_s()
         stopper = self._stopper = Stopper(self, left_s)
         try:
             with stopper:
@@ -264,23 +253,21 @@ class Run(Standing):
         try:
             beginning = decide(self._directory, self._mode)
             opening = Opening(
-                self._directory,
-                beginning,
-                targets,
-                self._resolver,
-                self._terms,
-                self._contract_terms,
-                self._launch,
-                start,
-                self._strict,
-                lock,
-                retry_asked_for(self._directory),
-                self._requires,
-                self._sinks,
-                self._policies.terms.components,
-                self._chain_every,
-                self._variables,
-                left_fresh_of(self._directory),
+                directory=self._directory,
+                beginning=beginning,
+                targets=targets,
+                resolver=self._resolver,
+                terms=self._terms,
+                contract_terms=self._contract_terms,
+                launch=self._launch,
+                start=start,
+                strict=self._strict,
+                lock=lock,
+                orders=self._orders,
+                requires=self._requires,
+                sinks=self._sinks,
+                policy=self._policies.terms.components,
+                variables=self._variables,
             )
             self._take_over(open_run(opening), lock, stopper)
         except BaseException:
@@ -343,7 +330,7 @@ class Run(Standing):
             self._ask_at(now.boundary, stopping)
             is_due = (
                 boundaries.is_due(now)
-                or self._is_asked_for(now.boundary)
+                or self._orders.wants_checkpoint(now.boundary)
                 or (stopping.wants_checkpoint and not self._resets.decide)
             )
             if is_due:
@@ -408,12 +395,8 @@ class Run(Standing):
 
     def _ask_at(self, boundary: int, stopper: Stopper) -> None:
         """Tells the run to stop where `perdure prove` wants it to."""
-        if self._stop_at is not None and boundary >= self._stop_at:
-            stopper.ask(f"PERDURE_STOP_AT_BOUNDARY={self._stop_at}")
-
-    def _is_asked_for(self, boundary: int) -> bool:
-        """Whether `perdure prove` wants a checkpoint of the boundary."""
-        return self._saves_each is not None and boundary % self._saves_each == 0
+        if self._orders.wants_stop(boundary):
+            stopper.ask(f"PERDURE_STOP_AT_BOUNDARY={self._orders.stop_at}")
 
     def _take_live(self, values: dict[str, Any]) -> None:
         """Live objects may be handed in again, and replace the remembered ones."""

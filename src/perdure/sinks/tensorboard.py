@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.checkpoint.capture import Counters
 from perdure.errors import UsageError
-from perdure.sinks.files import replace_durably
 from perdure.sinks.sink import Sink, SinkInfo
+from perdure.store.small_files import replace_durably
 
 if TYPE_CHECKING:
     from perdure.sinks.tensorboard_files import EventFile

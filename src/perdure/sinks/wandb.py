@@ -8,8 +8,8 @@ from typing import Any
 
 from perdure.checkpoint.capture import Counters
 from perdure.errors import UsageError
-from perdure.sinks.files import replace_durably
 from perdure.sinks.sink import Row, Sink, SinkInfo
+from perdure.store.small_files import replace_durably
 
 CURSOR = "wandb.json"
 """In the run's directory: the run's id there, and up to which step W&B surely has the rows."""

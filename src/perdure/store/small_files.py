@@ -1,4 +1,4 @@
-"""Small files of sinks, replaced durably."""
+"""Small files that stand alone, replaced durably."""
 
 import os
 from pathlib import Path
@@ -14,4 +14,9 @@ def replace_durably(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    FileSystem().sync_directory(path.parent)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes a directory's entries durable."""
+    FileSystem().sync_directory(path)
