@@ -65,7 +65,7 @@ class Boundaries:
         """
         if self._chain is None or not self._chain.is_due(now.boundary):
             self.note(now, metrics)
-            self.hold(live, values, metrics)
+            self._hold(live, values, metrics)
             return
         started = time.monotonic()
         self._resets.on_cadence = False
@@ -109,7 +109,7 @@ class Boundaries:
                 raise
             self._held = None
 
-    def hold(self, live: Objects, values: Objects, metrics: Mapping[str, Any] | None) -> None:
+    def _hold(self, live: Objects, values: Objects, metrics: Mapping[str, Any] | None) -> None:
         """Keeps the boundary that was just noted in memory, if that is cheap enough. Never raises."""
         started = time.monotonic()
         if not self._budget.allows(started):
@@ -118,7 +118,7 @@ class Boundaries:
             snapshot = self._captured({**live, **values}, self.counters)
         except Exception as error:  # noqa: BLE001 - the boundary is not due: who cannot be held now may be saved later
             _log.info("boundary %d is not held in memory: %s", self.counters.boundary, error)
-            self._budget.is_spent = True
+            self._budget.spend(started, time.monotonic())  # it may be possible later, at the same cost
             return
         if not self._budget.rules_out(snapshot):
             self._keep(snapshot, metrics, started)

@@ -23,7 +23,8 @@ class Budget:
     held_at: float = float("-inf")
     """When it was done, in monotonic seconds."""
     is_spent: bool = False
-    """Whether there is no more holding: a state that cannot be captured outside a checkpoint, or is too large."""
+    """Whether there is no more holding: boundaries that are no checkpoints are no places to go on from, or it is too
+    large."""
 
     def allows(self, now: float) -> bool:
         """Whether another one, at the cost of the last, keeps within the share."""
