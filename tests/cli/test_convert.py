@@ -15,7 +15,10 @@ def test_a_checkpoint_is_converted_and_shown(perdure_cli, tmp_path: Path):
     lines = result.out.splitlines()
 
     assert (result.code, result.err) == (0, "")
-    assert lines[0] == f"converted {SOURCE} at step 480 to {tmp_path}/new: 93 leaves"
+    assert (
+        lines[0]
+        == f"converted {SOURCE} (a checkpoint of nnx-ppo) to {tmp_path}/new (a checkpoint of perdure): 93 leaves"
+    )
     assert lines[1] == "carried in another form, or not at all:"
     assert "  env_states: mujoco_playground._src.mjx_env.State became a mapping of its fields." in lines
     assert len(lines) == 13
@@ -35,10 +38,10 @@ def test_a_checkpoint_is_converted_and_shown(perdure_cli, tmp_path: Path):
         (
             ["src", "there"],
             2,
-            "there: there is something already; give the converted checkpoint a directory of its own.",
+            "there: there is something already; name a place where nothing stands.",
         ),
-        (["nowhere", "new"], 4, "nowhere: no such directory. Name a step_NNNNNNNNNN that nnx-ppo wrote."),
-        (["there", "new"], 4, "there: no checkpoint of nnx-ppo, which holds networks/, optimizer/ and metadata.pkl."),
+        (["nowhere", "new"], 4, "nowhere: there is nothing. Check the spelling."),
+        (["there", "new"], 4, "there: of no kind that is known here: a checkpoint of perdure, "),
         (["cut", "new"], 4, "cut/metadata.pkl: byte "),
     ],
 )

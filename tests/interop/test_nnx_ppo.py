@@ -20,7 +20,7 @@ import pytest
 
 import perdure
 from perdure.errors import DamagedError, NoCheckpointError, PerdureError, UnsupportedLeafError, UsageError
-from perdure.interop.nnx_ppo import Conversion, convert
+from perdure.interop import Conversion, convert
 from perdure.tree.leaves import leaves
 
 pytestmark = pytest.mark.jax
@@ -89,7 +89,7 @@ def test_what_is_no_array_is_carried_too(done: tuple[Path, Conversion]):
 def test_the_conversion_says_what_it_did(done: tuple[Path, Conversion]):
     conversion = done[1]
 
-    assert (conversion.step, conversion.leaves) == (480, 93)
+    assert (conversion.metadata, len(conversion.leaves)) == ({"step": 480}, 93)
     for loss in (
         "networks/layers/1/action/layers/3/rng/default/key: the variable's class flax.nnx.rnglib.RngKey and its "
         "metadata are not kept, its value is.",
@@ -123,7 +123,7 @@ def test_keys_come_back_as_keys_of_their_implementation(done: tuple[Path, Conver
 
 
 def test_importing_it_loads_no_framework():
-    program = "import sys, perdure.interop.nnx_ppo; print(sorted({'jax', 'flax', 'orbax'} & sys.modules.keys()))"
+    program = "import sys, perdure.interop.kinds.nnx_ppo; print(sorted({'jax', 'flax', 'orbax'} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert result.stdout == "[]\n"
@@ -213,7 +213,7 @@ def entries(**changed: Any) -> Callable[[Path], None]:
         (drop("metadata.pkl"), DamagedError, "metadata.pkl is missing. nnx-ppo writes it last"),
         (drop("networks"), DamagedError, "networks: missing. nnx-ppo was stopped in the middle"),
         (drop("optimizer"), DamagedError, "optimizer: missing. nnx-ppo was stopped in the middle"),
-        (drop("networks", "optimizer", "metadata.pkl"), NoCheckpointError, "no checkpoint of nnx-ppo, which holds"),
+        (drop("networks", "optimizer", "metadata.pkl"), NoCheckpointError, "of no kind that is known here"),
         (cut("metadata.pkl"), DamagedError, "metadata.pkl: byte "),
         (write("metadata.pkl", b""), DamagedError, "metadata.pkl: byte 0: "),
         (write("metadata.pkl", pickle.dumps([1])), DamagedError, "without networks_rng_key_state, network_states"),
@@ -275,9 +275,9 @@ def test_flipped_bits_in_orbax_metadata_are_refused_or_change_nothing(
         (
             "there",
             UsageError,
-            "there: there is something already; give the converted checkpoint a directory of its own.",
+            "there: there is something already; name a place where nothing stands.",
         ),
-        (f"{STEP}/new", UsageError, "new: inside of the checkpoint that is converted; choose a place beside it."),
+        (f"{STEP}/new", UsageError, "new: inside of what is converted; choose a place beside it."),
     ],
 )
 def test_the_target_must_be_a_new_place(source: Path, tmp_path: Path, target: str, kind: type, message: str):
@@ -292,6 +292,6 @@ def test_the_target_must_be_a_new_place(source: Path, tmp_path: Path, target: st
 
 def test_a_source_that_holds_checkpoints_is_told(source: Path, tmp_path: Path):
     with pytest.raises(NoCheckpointError, match=f"holds checkpoints and is none; name one of them, .* {STEP}"):
-        convert(source.parent, tmp_path / "new")
-    with pytest.raises(NoCheckpointError, match=r"nowhere: no such directory\. Name a step_NNNNNNNNNN"):
+        convert(source.parent, tmp_path.parent / f"{tmp_path.name}-new")
+    with pytest.raises(NoCheckpointError, match=r"nowhere: there is nothing\. Check the spelling\."):
         convert(tmp_path / "nowhere", tmp_path / "new")

@@ -1,36 +1,71 @@
-"""`perdure convert SRC DST`: a checkpoint of nnx-ppo becomes one of perdure's, and every loss is said."""
+"""`perdure convert SRC DST`: a checkpoint of one kind becomes one of another, and every loss is said."""
 
 import argparse
+from dataclasses import asdict
 
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.output import count
+from perdure.cli.output import count, print_json, print_table
+from perdure.interop.conversion import Conversion, convert
 
 NOTE = """\
-SRC is a directory step_NNNNNNNNNN that nnx-ppo's make_checkpoint_fn wrote. Nothing in it is run or imported. DST is a
-checkpoint as perdure.save makes it: perdure.read(DST) needs no framework. Converting needs the `jax` extra.
+SRC is recognised by its content; nothing in it is run or imported. DST must not exist: it is there whole afterwards, or
+not at all. What each kind can hold is said in docs/interop.md.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
-    parser.add_argument("source", metavar="SRC", help="the checkpoint's directory; it is only read")
-    parser.add_argument("target", metavar="DST", help="the directory to make; it must not exist")
+    parser.add_argument("source", metavar="SRC", help="the file or directory; it is only read")
+    parser.add_argument("target", metavar="DST", help="the file or directory to make; it must not exist")
+    parser.add_argument("--to", metavar="KIND", help="what to write (default: by DST's ending, else perdure)")
+    parser.add_argument("--component", metavar="NAME", help="only this component of SRC")
+    parser.add_argument(
+        "--map",
+        metavar="PATTERN=NEW",
+        action="append",
+        default=[],
+        help="rename leaves by a regular expression, in the order given; an empty NEW leaves them out",
+    )
+    parser.add_argument("--widen", action="store_true", help="narrow floats that DST cannot hold become wider ones")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be written, leaf by leaf; write nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts.
 
     Raises:
-        UsageError: there is something at DST, or the `jax` extra is not installed.
-        NoCheckpointError: there is no checkpoint of nnx-ppo at SRC.
-        DamagedError: SRC is not what nnx-ppo wrote.
+        UsageError: something stands at DST, a name is wrong, DST cannot hold a leaf, or an extra is not installed.
+        NoCheckpointError: there is nothing at SRC, or nothing that is known.
+        DamagedError: SRC is not what was written.
     """
-    from perdure.interop.nnx_ppo import convert
+    done = convert(
+        arguments.source,
+        arguments.target,
+        to=arguments.to,
+        component=arguments.component,
+        names=arguments.map,
+        widen=arguments.widen,
+        dry_run=arguments.dry_run,
+    )
+    if arguments.json:
+        print_json({**asdict(done), "written": not arguments.dry_run})
+        return ExitCode.DONE
+    _print(done, arguments)
+    return ExitCode.DONE
 
-    done = convert(arguments.source, arguments.target)
-    print(f"converted {arguments.source} at step {done.step:,} to {arguments.target}: {count(done.leaves, 'leaf')}")
-    print("carried in another form, or not at all:")
+
+def _print(done: Conversion, arguments: argparse.Namespace) -> None:
+    word = "would convert" if arguments.dry_run else "converted"
+    ends = f"{arguments.source} ({done.source}) to {arguments.target} ({done.target})"
+    print(f"{word} {ends}: {count(len(done.leaves), 'leaf')}")
+    if arguments.dry_run and done.leaves:
+        pairs = zip(done.origins, done.leaves, strict=True)
+        print_table(
+            [(old, "->" if old != leaf.name else "=", leaf.name, leaf.what) for old, leaf in pairs], indent="  "
+        )
+    if done.losses:
+        print("carried in another form, or not at all:")
     for loss in done.losses:
         print(f"  {loss}")
-    return ExitCode.DONE

@@ -9,11 +9,11 @@ from typing import Any
 from perdure.checkpoint.opening import Opened
 from perdure.cli.chain_diff import diff_chains
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.inventory import count_leaves
 from perdure.cli.metric_streams import Stream, StreamDiff, compare_streams, read_stream
 from perdure.cli.output import count, print_json
 from perdure.cli.targets import CheckpointTarget, RunTarget, Target, find_target
 from perdure.errors import DamagedError
+from perdure.format.inventory import count_leaves
 from perdure.tree.diff import Difference, diff_snapshots
 
 SHOWN = 20

@@ -3,12 +3,12 @@
 import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from perdure.cli import show_policy
+from perdure.cli import show_foreign, show_policy
 from perdure.cli.curve import curve_of
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.inventory import inventory
 from perdure.cli.metric_streams import count_rows
 from perdure.cli.origin import code_text, launch_text
 from perdure.cli.output import age, count, duration, print_json, print_table, size, value
@@ -25,7 +25,10 @@ from perdure.cli.targets import (
 )
 from perdure.contract.sections import START
 from perdure.errors import DamagedError, UsageError
+from perdure.format.inventory import inventory
 from perdure.format.manifest import Manifest
+from perdure.interop.recognition import known_kind
+from perdure.runs.directory import RunDirectory
 from perdure.runs.record import read_record
 from perdure.runs.resumption import latest_launch, read_history
 from perdure.runs.story import hours
@@ -54,6 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     policy = find_policy(arguments.target)
     if policy is not None:
         return show_policy.run(policy, arguments)
+    path = Path(arguments.target).expanduser()
+    foreign = None if RunDirectory(path).record.exists() else known_kind(path)
+    if foreign is not None and foreign.name != "perdure":
+        return show_foreign.run(path, foreign, arguments)
     target = find_target(arguments.target)
     if isinstance(target, CheckpointTarget):
         document, print_text = checkpoint_document(target, leaves=arguments.leaves), _print_checkpoint

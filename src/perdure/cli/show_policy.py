@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.inventory import inventory
 from perdure.cli.output import age, count, duration, print_json, print_table, size, value
 from perdure.cli.targets import POLICY_CLASS, PolicyTarget
+from perdure.format.inventory import inventory
 from perdure.runs.roles import is_role, read_role
 
 

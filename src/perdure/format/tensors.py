@@ -8,6 +8,7 @@ falling alignment, then name, so that each starts aligned to its items.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,14 +35,18 @@ class Layout:
     """Bytes of the whole file."""
 
 
-def lay_out(arrays: Mapping[str, Array]) -> Layout:
+def lay_out(arrays: Mapping[str, Array], metadata: Mapping[str, str] = MappingProxyType({})) -> Layout:
     """The layout of a file that holds `arrays`.
+
+    Args:
+        arrays: by tensor name.
+        metadata: what the header says beside them, and beside the writer.
 
     Raises:
         UnsupportedLeafError: a dtype has no exact bytes.
     """
     ordered = dict(sorted(arrays.items(), key=lambda item: (-item[1].value.dtype.alignment, item[0])))
-    entries: dict[str, object] = {METADATA: {"writer": "perdure"}}
+    entries: dict[str, object] = {METADATA: {"writer": "perdure", **metadata}}
     position = 0
     relative: dict[str, int] = {}
     for name, array in ordered.items():

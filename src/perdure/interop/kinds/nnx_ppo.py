@@ -4,16 +4,14 @@ nnx-ppo 0.2.1 saves arrays of networks and optimizer through Orbax and everythin
 without being run, and a policy comes over without the environment's package and under any version of JAX.
 """
 
-import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perdure.checkpoint.oneshot import save
-from perdure.errors import DamagedError, NoCheckpointError, UsageError
+from perdure.errors import DamagedError, NoCheckpointError
+from perdure.interop.carried import Carried, Contents, Leaf, described
 from perdure.interop.orbax_arrays import read_orbax
 from perdure.interop.plain_trees import Losses, PlainTrees
 from perdure.interop.restricted_pickle import read_pickle
@@ -22,6 +20,7 @@ from perdure.tree.paths import Path as TreePath
 from perdure.tree.paths import format_path
 
 METADATA = "metadata.pkl"
+PARTS = ("networks", "optimizer")
 KEYS = "networks_rng_key_state"
 ENTRIES = (KEYS, "network_states", "env_states", "rng_key", "steps_taken", "step", "config")
 """What nnx-ppo 0.2.1 puts into its pickle."""
@@ -40,57 +39,52 @@ CLASSES = (
 COUNTER = f"a float32 counter, kept as it is: it stops counting at {EXACT_COUNTS:,}."
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """What a conversion carried."""
+class NnxPpoDirectory:
+    """A checkpoint of nnx-ppo."""
 
-    step: int
-    """The env-steps that nnx-ppo names the checkpoint by."""
-    leaves: int
-    """How many leaves were carried: arrays, keys, plain values, empty containers."""
-    losses: tuple[str, ...]
-    """What was carried in another form or not at all, `PLACE: SENTENCE` each."""
+    name = "nnx-ppo"
+    title = "a checkpoint of nnx-ppo"
 
+    def recognises(self, path: Path) -> bool:
+        """A directory with nnx-ppo's pickle, with what it writes before that, or with such directories in it."""
+        if not path.is_dir():
+            return False
+        if (path / METADATA).is_file() or all((path / name).is_dir() for name in PARTS):
+            return True
+        return any((step / METADATA).is_file() for step in path.glob("step_*"))
 
-def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Conversion:
-    """Writes a checkpoint of nnx-ppo anew as one of perdure's.
+    def contents(self, path: Path) -> Contents:
+        """Everything is read for it: the pickle has no headers."""
+        carried = self.read(path)
+        found = [
+            Leaf(format_path(at), described(leaf), getattr(leaf, "nbytes", 0)) for at, leaf in leaves(carried.tree)
+        ]
+        return Contents(self.name, found, carried.metadata, carried.losses)
 
-    The components are `networks`, `optimizer`, `network_states`, `env_states`, `rng_key`, `steps_taken` and `config`,
-    of plain dicts, lists, tuples, values and NumPy arrays with the dtypes and shapes that they had; typed PRNG keys
-    stay keys. `perdure.read(target)` needs neither JAX nor nnx-ppo.
+    def read(self, path: Path) -> Carried:
+        """The components `networks`, `optimizer`, `network_states`, `env_states`, `rng_key`, `steps_taken`, `config`.
 
-    Args:
-        source: the directory `step_NNNNNNNNNN`.
-        target: the directory to make; it must not exist. After a failure it does not.
+        They are plain dicts, lists, tuples, values and NumPy arrays with the dtypes and shapes that they had.
 
-    Returns:
-        What was carried and what was not.
-
-    Raises:
-        UsageError: there is something at `target`, or the `jax` extra is not installed.
-        NoCheckpointError: there is no checkpoint of nnx-ppo at `source`.
-        DamagedError: a part is missing, cut, or holds what nnx-ppo does not write.
-        UnsupportedLeafError: an array of the environment has no exact form (objects).
-        CommitError: the disk failed.
-    """
-    losses = Losses()
-    directory = _checked_source(Path(source).expanduser())
-    _check_target(Path(target).expanduser(), directory)
-    metadata, keys = _metadata(directory / METADATA, losses)
-    state: dict[str, Any] = {
-        "networks": _with_keys(_variables(read_orbax(directory / "networks")), keys, directory / METADATA),
-        "optimizer": _variables(read_orbax(directory / "optimizer")),
-        **{name: metadata[name] for name in ENTRIES if name not in (KEYS, "step")},
-    }
-    _note_what_orbax_lost(state["networks"], losses)
-    count = sum(1 for _ in leaves(state))
-    save(target, **state)
-    return Conversion(metadata["step"], count, losses.lines())
+        Raises:
+            UsageError: the `jax` extra is not installed.
+            NoCheckpointError: there is no checkpoint of nnx-ppo at `path`.
+            DamagedError: a part is missing, cut, or holds what nnx-ppo does not write.
+            UnsupportedLeafError: an array of the environment has no exact form (objects).
+        """
+        losses = Losses()
+        directory = _checked_source(path)
+        metadata, keys = _metadata(directory / METADATA, losses)
+        state: dict[Any, Any] = {
+            "networks": _with_keys(_variables(read_orbax(directory / "networks")), keys, directory / METADATA),
+            "optimizer": _variables(read_orbax(directory / "optimizer")),
+            **{name: metadata[name] for name in ENTRIES if name not in (KEYS, "step")},
+        }
+        _note_what_orbax_lost(state["networks"], losses)
+        return Carried(state, {"step": metadata["step"]}, losses.lines())
 
 
 def _checked_source(directory: Path) -> Path:
-    if not directory.is_dir():
-        raise NoCheckpointError(f"{directory}: no such directory. Name a step_NNNNNNNNNN that nnx-ppo wrote.")
     if (directory / METADATA).is_file():
         return directory
     steps = sorted(path.name for path in directory.glob("step_*") if path.is_dir())
@@ -98,19 +92,10 @@ def _checked_source(directory: Path) -> Path:
         raise NoCheckpointError(
             f"{directory}: holds checkpoints and is none; name one of them, for instance {steps[-1]}."
         )
-    if any((directory / name).is_dir() for name in ("networks", "optimizer")):
-        raise DamagedError(
-            f"{directory}: {METADATA} is missing. nnx-ppo writes it last, so it was stopped in the middle of this "
-            "save; convert the checkpoint before it."
-        )
-    raise NoCheckpointError(f"{directory}: no checkpoint of nnx-ppo, which holds networks/, optimizer/ and {METADATA}.")
-
-
-def _check_target(target: Path, source: Path) -> None:
-    if os.path.lexists(target):
-        raise UsageError(f"{target}: there is something already; give the converted checkpoint a directory of its own.")
-    if target.resolve().is_relative_to(source.resolve()):
-        raise UsageError(f"{target}: inside of the checkpoint that is converted; choose a place beside it.")
+    raise DamagedError(
+        f"{directory}: {METADATA} is missing. nnx-ppo writes it last, so it was stopped in the middle of this "
+        "save; convert the checkpoint before it."
+    )
 
 
 def _metadata(file: Path, losses: Losses) -> tuple[dict[str, Any], Any]:
@@ -189,3 +174,6 @@ def _note_what_orbax_lost(networks: Any, losses: Losses) -> None:
         if path[-1] == "counter" and isinstance(leaf, np.ndarray) and leaf.dtype == np.float32:
             losses.add(path, COUNTER)
     losses.add("not in the source", NEVER_SAVED)
+
+
+KIND = NnxPpoDirectory()

@@ -1,0 +1,48 @@
+"""`perdure show` of what is not perdure's own: what a file of another library says of itself."""
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from perdure.cli.exit_codes import ExitCode
+from perdure.cli.output import count, print_json, print_table, size, value
+from perdure.interop.carried import Contents, Kind
+
+SHOWN = 40
+"""Leaves that are listed without `--leaves`."""
+
+
+def run(path: Path, kind: Kind, arguments: argparse.Namespace) -> int:
+    """Prints what a file or directory of any known kind says of itself.
+
+    Raises:
+        DamagedError: it contradicts itself, is cut, or claims what cannot be.
+    """
+    contents = kind.contents(path)
+    if arguments.json:
+        leaves = [asdict(leaf) for leaf in contents.leaves]
+        told = {"metadata": dict(contents.metadata), "notes": list(contents.notes)}
+        print_json({"path": path, "kind": contents.kind, "leaves": leaves, **told})
+        return ExitCode.DONE
+    _print(path, contents, None if arguments.leaves else SHOWN)
+    return ExitCode.DONE
+
+
+def _print(path: Path, contents: Contents, shown: int | None) -> None:
+    total = sum(leaf.size_bytes for leaf in contents.leaves)
+    rows = [("file" if path.is_file() else "directory", str(path)), ("kind", contents.kind)]
+    rows += [("arrays", f"{size(total)} in {count(len(contents.leaves), 'leaf')}")]
+    print_table([*rows, *((f"{key}", value(part)) for key, part in contents.metadata.items())])
+    for note in contents.notes:
+        print(f"  {note}")
+    lines = [(leaf.name, leaf.what) for leaf in contents.leaves][:shown]
+    if lines:
+        print()
+        print_table([(_printable(name), what) for name, what in lines], indent="  ")
+    if len(lines) < len(contents.leaves):
+        print(f"  … and {count(len(contents.leaves) - len(lines), 'more leaf')}: --leaves lists all")
+
+
+def _printable(name: str) -> str:
+    """Nothing that could play tricks on a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)

@@ -1,0 +1,1 @@
+"""One file for each kind of file or directory that is read, and where it can be, written."""

@@ -1,0 +1,65 @@
+"""Which kind of file something is: told by its content, never by its name."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from perdure.errors import NoCheckpointError, UsageError
+from perdure.interop.carried import Kind, WritableKind
+
+_NAMES = ("perdure", "nnx-ppo", "safetensors")
+"""Of all kinds, in the order in which content is looked at; each has its file in `interop/kinds/`."""
+
+SUFFIXES = {".safetensors": "safetensors"}
+"""What `--to` means if it is not said, by the end of the target's name; anything else is a checkpoint of perdure."""
+
+
+def kinds() -> Iterator[Kind]:
+    """All of them. None imports its framework before it is used."""
+    yield from map(_kind, _NAMES)
+
+
+def known_kind(path: Path) -> Kind | None:
+    """The kind of what stands at a path; None if nothing stands there, or nothing that is known."""
+    if not path.exists():
+        return None
+    return next((kind for kind in kinds() if kind.recognises(path)), None)
+
+
+def kind_of(path: Path) -> Kind:
+    """The kind of what stands at a path.
+
+    Raises:
+        NoCheckpointError: nothing stands there, or nothing that is known.
+    """
+    if not path.exists():
+        raise NoCheckpointError(f"{path}: there is nothing. Check the spelling.")
+    found = known_kind(path)
+    if found is not None:
+        return found
+    known = ", ".join(kind.title for kind in kinds())
+    raise NoCheckpointError(f"{path}: of no kind that is known here: {known}.")
+
+
+def target_kind(name: str | None, target: Path) -> WritableKind:
+    """The kind that is written.
+
+    Args:
+        name: what `--to` says; None: the end of the target's name decides.
+        target: where it will stand.
+
+    Raises:
+        UsageError: there is no such kind, or it is only read.
+    """
+    name = name or SUFFIXES.get(target.suffix, "perdure")
+    writable = {kind.name: kind for kind in kinds() if hasattr(kind, "prepare")}
+    if name not in writable:
+        why = "is read, but not written" if name in _NAMES else "is no kind"
+        raise UsageError(f"--to {name}: {why}; choose from {', '.join(writable)}.")
+    kind: Any = writable[name]
+    return kind
+
+
+def _kind(name: str) -> Kind:
+    return import_module(f"perdure.interop.kinds.{name.replace('-', '_')}").KIND
