@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,12 @@ import numpy as np
 import pytest
 
 HERE = Path(__file__).parent
+
+
+def pytest_configure() -> None:
+    """Hears Ctrl-C, which shells tell their background jobs to ignore: tests are about what it does."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def load_beside(name: str) -> ModuleType:
