@@ -27,7 +27,8 @@ from perdure.contract.sections import START
 from perdure.errors import DamagedError, UsageError
 from perdure.format.inventory import inventory
 from perdure.format.manifest import Manifest
-from perdure.interop.recognition import known_kind
+from perdure.interop.carried import Kind
+from perdure.interop.recognition import kind_of, known_kind
 from perdure.runs.directory import RunDirectory
 from perdure.runs.record import read_record
 from perdure.runs.resumption import latest_launch, read_history
@@ -58,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     if policy is not None:
         return show_policy.run(policy, arguments)
     path = Path(arguments.target).expanduser()
-    foreign = None if RunDirectory(path).record.exists() else known_kind(path)
-    if foreign is not None and foreign.name != "perdure":
+    foreign = _foreign_kind(path)
+    if foreign is not None:
         return show_foreign.run(path, foreign, arguments)
     target = find_target(arguments.target)
     if isinstance(target, CheckpointTarget):
@@ -76,6 +77,18 @@ def run(arguments: argparse.Namespace) -> int:
     if lines:
         print("", *lines, sep="\n")
     return ExitCode.DONE
+
+
+def _foreign_kind(path: Path) -> Kind | None:
+    """The kind of a file or directory of another library; None of what is perdure's, or nothing.
+
+    Raises:
+        NoCheckpointError: a file of no kind that is known.
+    """
+    if path.is_file():
+        return kind_of(path)
+    kind = None if RunDirectory(path).record.exists() else known_kind(path)
+    return None if kind is None or kind.name == "perdure" else kind
 
 
 def run_document(target: RunTarget) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _print(path: Path, contents: Contents, shown: int | None) -> None:
         print()
         print_table([(_printable(name), what) for name, what in lines], indent="  ")
     if len(lines) < len(contents.leaves):
-        print(f"  … and {count(len(contents.leaves) - len(lines), 'more leaf')}: --leaves lists all")
+        print(f"  … and {len(contents.leaves) - len(lines):,} more: --leaves lists all")
 
 
 def _printable(name: str) -> str:

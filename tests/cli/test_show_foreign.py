@@ -1,0 +1,97 @@
+"""`perdure show` names what other libraries' files hold, whatever they are called; `convert` says what it would do."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import perdure
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """A safetensors file under a misleading name."""
+    arrays = {f"layer.{number}.weight": np.zeros((2, number + 1), np.float16) for number in range(45)}
+    safetensors.numpy.save_file(arrays, tmp_path / "weights.pt", {"trained": "by\u202e hand"})
+    return tmp_path / "weights.pt"
+
+
+def test_a_file_is_told_by_its_content(perdure_cli, weights: Path):
+    result = perdure_cli("show", weights)
+    lines = result.out.splitlines()
+
+    assert (result.code, result.err) == (0, "")
+    assert lines[:4] == [
+        f"file     {weights}",
+        "kind     safetensors",
+        "arrays   4.0 KiB in 45 leaves",
+        "trained  'by\\u202e hand'",
+    ]
+    assert lines[5] == "  layer.0.weight   float16 2×1"
+    assert lines[-1] == "  … and 5 more: --leaves lists all"
+    assert len(perdure_cli("show", weights, "--leaves").out.splitlines()) == 5 + 45
+
+
+def test_all_of_it_as_json(perdure_cli, weights: Path):
+    document = json.loads(perdure_cli("show", weights, "--json").out)
+
+    assert (document["kind"], len(document["leaves"]), document["notes"]) == ("safetensors", 45, [])
+    assert document["leaves"][1] == {"name": "layer.1.weight", "what": "float16 2×2", "size_bytes": 8}
+
+
+def test_a_damaged_file_is_no_empty_one(perdure_cli, weights: Path):
+    weights.write_bytes(weights.read_bytes()[:-1])
+    result = perdure_cli("show", weights)
+
+    assert (result.code, result.out) == (4, "")
+    assert f"{weights}: its tensors end at byte 4,140 of the data, the file at byte 4,139." in result.err
+
+
+def test_what_is_of_no_kind_is_told(perdure_cli, tmp_path: Path):
+    (tmp_path / "x").write_bytes(b"hello")
+    result = perdure_cli("show", tmp_path / "x")
+
+    assert (result.code, result.out) == (4, "")
+    assert f"{tmp_path}/x: of no kind that is known here: a checkpoint of perdure, " in result.err
+
+
+def test_a_dry_run_shows_old_and_new_names(perdure_cli, tmp_path: Path):
+    perdure.save(tmp_path / "saved", actor={"w": np.zeros(3, np.float32), "b": np.zeros(1, np.float32)})
+    words = ["convert", tmp_path / "saved", tmp_path / "out.safetensors", "--map", r"^actor\.w$=actor.weight"]
+    result = perdure_cli(*words, "--dry-run")
+
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[:3] == [
+        f"would convert {tmp_path}/saved (a checkpoint of perdure) to {tmp_path}/out.safetensors (a safetensors file): "
+        "2 leaves",
+        "  actor.w  ->  actor.weight  float32 3",
+        "  actor.b  =   actor.b       float32 1",
+    ]
+    assert not (tmp_path / "out.safetensors").exists()
+    document = json.loads(perdure_cli(*words, "--json").out)
+    assert (document["written"], document["origins"]) == (True, ["actor.w", "actor.b"])
+    assert (tmp_path / "out.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--to", "npz"], "--to npz: is no kind; choose from perdure, safetensors"),
+        (["--to", "nnx-ppo"], "--to nnx-ppo: is read, but not written; choose from perdure, safetensors"),
+        (["--map", "actor"], "--map actor: write PATTERN=REPLACEMENT, for instance"),
+        (["--map", "(=x"], "--map (=x: missing ), unterminated subpattern"),
+        (["--map", r"a=\7"], r"--map a=\7: invalid group reference 7"),
+        (["--map", "critic=x"], "--map: critic fits none of the 2 names: actor.w, actor.b"),
+        (["--map", r"actor\.[wb]=one"], "--map: actor.b and actor.w would both be called one."),
+        (["--component", "critic"], "--component critic: there is none; there are actor."),
+    ],
+)
+def test_what_is_wrong_is_told_and_nothing_is_written(perdure_cli, tmp_path: Path, words: list[str], message: str):
+    perdure.save(tmp_path / "saved", actor={"w": np.zeros(3, np.float32), "b": np.zeros(1, np.float32)})
+    result = perdure_cli("convert", tmp_path / "saved", tmp_path / "new", *words)
+
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
