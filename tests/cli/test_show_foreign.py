@@ -95,3 +95,26 @@ def test_what_is_wrong_is_told_and_nothing_is_written(perdure_cli, tmp_path: Pat
     assert (result.code, result.out) == (2, "")
     assert message in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def test_a_run_stands_for_its_newest_checkpoint(perdure_cli, tmp_path: Path):
+    run = perdure.Run(tmp_path / "run", every=perdure.Every(updates=1), policy=["net"])
+    state = {"w": np.zeros(2, np.float32)}
+    run.restore(net=state)
+    for step in (1, 2):
+        state["w"] = np.full(2, step, np.float32)
+        run.boundary(env_steps=step, net=state)
+    run.export_policy(tmp_path / "policy", net=state)
+    run.finish()
+    wanted = {"run": 2, "run@1": 1, "policy": 2}
+    for number, (name, step) in enumerate(wanted.items()):
+        target = tmp_path / f"{number}.safetensors"
+        result = perdure_cli("convert", tmp_path / name, target, "--component", "net")
+
+        assert (result.code, result.err) == (0, "")
+        assert safetensors.numpy.load_file(target)["w"].tolist() == [step, step]
+        assert "net: captured by dict, is kept as plain values: a resume needs the objects that they were made of." in (
+            result.out
+        )
+    missing = perdure_cli("convert", tmp_path / "run@7", tmp_path / "x.safetensors")
+    assert (missing.code, missing.out) == (4, "")
