@@ -73,7 +73,12 @@ def _spaces_of(kind: type) -> tuple[str, ...]:
 
 def has_table(obj: Any) -> bool:
     """Whether the object is one of Gymnasium's toy texts, or of a subclass."""
-    return any(cls.__module__.startswith("gymnasium.envs.toy_text.") for cls in type(obj).__mro__)
+    return _is_toy_text(type(obj))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_toy_text(kind: type) -> bool:
+    return any(cls.__module__.startswith("gymnasium.envs.toy_text.") for cls in kind.__mro__)
 
 
 def note_choices(obj: Any, walk: Walk) -> None:
@@ -130,6 +135,8 @@ def note_space(space: gymnasium.Space[Any], walk: Walk) -> None:
 
 
 def _note_arguments(arguments: dict[str, Any], walk: Walk, *below: str) -> None:
+    if not arguments:  # the usual case, at every boundary
+        return
     bound = functools.partial(dict, **arguments)
     for path, text in facts_of(bound):
         if path[:1] == ("keywords",):
@@ -146,7 +153,7 @@ def refuse_hidden_state(obj: Any, attributes: Children, walk: Walk) -> None:
             objects.
     """
     place = format_path(walk.path)
-    slots = [slot for cls in type(obj).__mro__ for slot in _slots_of(cls)]
+    slots = _slots_of(type(obj))
     if slots:
         raise CaptureError(
             f"{place}: {type(obj).__qualname__} keeps {', '.join(slots)} in __slots__, where perdure does not look. "
@@ -170,9 +177,12 @@ def refuse_hidden_functions(obj: Any, attributes: Children, walk: Walk) -> None:
             )
 
 
-def _slots_of(cls: type) -> list[str]:
-    slots = cls.__dict__.get("__slots__", ())
-    return [slot for slot in ([slots] if isinstance(slots, str) else slots) if slot not in ("__dict__", "__weakref__")]
+@functools.lru_cache(maxsize=1024)
+def _slots_of(kind: type) -> list[str]:
+    """The slots of a class and of those it inherits from."""
+    found = [cls.__dict__.get("__slots__", ()) for cls in kind.__mro__]
+    slots = [slot for each in found for slot in ([each] if isinstance(each, str) else each)]
+    return [slot for slot in slots if slot not in ("__dict__", "__weakref__")]
 
 
 def _hidden(value: Any) -> Iterator[str]:
