@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 from perdure.adapters.containers import Children
 from perdure.adapters.gymnasium_versions import STATISTICS_OF_SINGLE, STATISTICS_OF_VECTORS, WRAPPERS
 from perdure.adapters.walk import Walk
-from perdure.contract.facts import LONGEST_TEXT, facts_of
+from perdure.contract.facts import LONGEST_TEXT, facts_in
 from perdure.contract.naming import name_of
 from perdure.errors import CaptureError
 from perdure.format.digests import digest_of
@@ -137,10 +137,8 @@ def note_space(space: gymnasium.Space[Any], walk: Walk) -> None:
 def _note_arguments(arguments: dict[str, Any], walk: Walk, *below: str) -> None:
     if not arguments:  # the usual case, at every boundary
         return
-    bound = functools.partial(dict, **arguments)
-    for path, text in facts_of(bound):
-        if path[:1] == ("keywords",):
-            walk.fact(text, *below, *path[1:])
+    for path, text in facts_in(arguments):
+        walk.fact(text, *below, *path)
 
 
 def refuse_hidden_state(obj: Any, attributes: Children, walk: Walk) -> None:
@@ -169,7 +167,7 @@ def refuse_hidden_functions(obj: Any, attributes: Children, walk: Walk) -> None:
         CaptureError: there is one.
     """
     for name, value in attributes.items():
-        for hidden in _hidden(value):
+        for hidden in () if type(value) in PLAIN_TYPES else _hidden(value):
             raise CaptureError(
                 f"{format_path(walk.path)}/{name}: {hidden}, whose state a checkpoint would miss. Keep it as an "
                 f"attribute of the {type(obj).__qualname__} itself, or give the class state_dict() and "

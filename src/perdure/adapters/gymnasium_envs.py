@@ -6,6 +6,7 @@ engine written in C) is refused when it is captured, never left out.
 """
 
 import time
+from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,7 @@ from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
 from perdure.errors import CaptureError, Finding, UnknownObjectError
 from perdure.tree.diff import summary
-from perdure.tree.leaves import Tree
+from perdure.tree.leaves import PLAIN_TYPES, Tree
 from perdure.tree.paths import format_path
 
 CLASS = "class"
@@ -42,7 +43,10 @@ class ByAttributes(Container):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """The class, and a dict of the attributes' trees."""
-        return {CLASS: name_of(type(obj)), **{name: walk.capture(v, name) for name, v in self.attributes(obj).items()}}
+        return {
+            CLASS: _class_of(type(obj)),
+            **{name: walk.capture(v, name) for name, v in self.attributes(obj).items()},
+        }
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The class must be the same, and the attributes; those that an environment sets as it goes may be missing."""
@@ -159,6 +163,11 @@ def _without(tree: dict[str, Tree], *names: str) -> dict[str, Tree]:
     return {name: part for name, part in tree.items() if name not in names}
 
 
+@lru_cache(maxsize=1024)
+def _class_of(kind: type) -> str:
+    return name_of(kind)
+
+
 def _is_wrapper(obj: Any) -> bool:
     return isinstance(obj, WRAPPERS)
 
@@ -177,6 +186,8 @@ def _own_spaces(obj: Any) -> Children:
 
 
 def _holds_spaces(value: Any) -> bool:
+    if type(value) in PLAIN_TYPES or type(value) is np.ndarray:  # most are: this runs at every boundary
+        return False
     if isinstance(value, dict):
         return any(map(_holds_spaces, value.values()))
     if isinstance(value, list | tuple):
