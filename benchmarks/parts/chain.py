@@ -35,7 +35,7 @@ WIDE = (336, 336)
 
 TEXT = f"""\
 A link holds the digest of the whole state, so the state is captured and every byte of it is read. First the link alone:
-what a boundary takes longer with `chain=1` than without a chain, the mean of {BOUNDARIES} in a row, each with another
+what a boundary takes longer with `chain=1` than without a chain, the median of {BOUNDARIES} in a row, each with another
 PPO-sized state; below it its parts. Then trainings with links at every {EVERY}th boundary: how much longer such a
 boundary takes than the others of its training, by medians; the share of an update that is; and how much longer the
 update behind it takes than the others, for what the link leaves in the caches. So the share is that of a chain with a
@@ -86,34 +86,34 @@ def _link(directory: Path, make: Make, turn: int) -> float:
 def _boundaries(directory: Path, states: Sequence[dict[str, Any]], chain: int | None) -> float:
     with Run(directory, every=SELDOM, chain=chain) as run:
         run.restore(**states[0])
-        started = time.perf_counter()
-        for state in states:
-            run.boundary(env_steps=run.env_steps + 1, **state)
-        return (time.perf_counter() - started) / len(states)
+        return _median(lambda state: run.boundary(env_steps=run.env_steps + 1, **state), states)
 
 
 def _capture(make: Make, _turn: int) -> float:
     states = [made(ppo_state(seed), make) for seed in range(BOUNDARIES)]
-    return _mean(lambda state: capture(state, Resolver(), Counters()), states)
+    return _median(lambda state: capture(state, Resolver(), Counters()), states)
 
 
 def _digests(make: Make, _turn: int) -> float:
     states = [made(ppo_state(seed), make) for seed in range(BOUNDARIES)]
     snapshots = [capture(state, Resolver(), Counters()).snapshot for state in states]
     known = Known()
-    return _mean(lambda snapshot: component_digests(snapshot, memory=known.forms), snapshots)
+    return _median(lambda snapshot: component_digests(snapshot, memory=known.forms), snapshots)
 
 
 def _hash(_turn: int) -> float:
     size = sum(array.nbytes for part in ppo_state(0).values() for array in part.values())
-    return _mean(xxhash.xxh3_128_hexdigest, [bytes([seed]) * size for seed in range(BOUNDARIES)])
+    return _median(xxhash.xxh3_128_hexdigest, [bytes([seed]) * size for seed in range(BOUNDARIES)])
 
 
-def _mean(work: Callable[[Any], object], objects: Sequence[Any]) -> float:
-    started = time.perf_counter()
+def _median(work: Callable[[Any], object], objects: Sequence[Any]) -> float:
+    """Seconds a call."""
+    taken = []
     for each in objects:
+        started = time.perf_counter()
         work(each)
-    return (time.perf_counter() - started) / len(objects)
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
 
 
 # --- trainings

@@ -6,7 +6,6 @@ engine written in C) is refused when it is captured, never left out.
 """
 
 import time
-from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -43,10 +42,7 @@ class ByAttributes(Container):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """The class, and a dict of the attributes' trees."""
-        return {
-            CLASS: _class_of(type(obj)),
-            **{name: walk.capture(v, name) for name, v in self.attributes(obj).items()},
-        }
+        return {CLASS: name_of(type(obj)), **{name: walk.capture(v, name) for name, v in self.attributes(obj).items()}}
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The class must be the same, and the attributes; those that an environment sets as it goes may be missing."""
@@ -161,11 +157,6 @@ def _other_class(obj: Any, tree: Tree, walk: Walk) -> Finding | None:
 
 def _without(tree: dict[str, Tree], *names: str) -> dict[str, Tree]:
     return {name: part for name, part in tree.items() if name not in names}
-
-
-@lru_cache(maxsize=1024)
-def _class_of(kind: type) -> str:
-    return name_of(kind)
 
 
 def _is_wrapper(obj: Any) -> bool:
