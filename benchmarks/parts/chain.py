@@ -5,16 +5,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
 import xxhash
 
 from benchmarks.common.report import Part, Target, number, table, time_table
 from benchmarks.common.timing import Sample, interleaved, note
-from benchmarks.parts.large import MEBIBYTES
+from benchmarks.parts.chain_large import LARGE_TEXT, large_target, measure_large
 from benchmarks.peers.states import Make, as_jax, as_torch, made, ppo_state
 from perdure import Every, Run
 from perdure.adapters.resolve import Resolver
@@ -27,7 +26,6 @@ from perdure.nnx.launch import build
 from perdure.nnx.training import HORIZON, train_ppo
 from perdure.torch import PPOConfig, train
 
-EVERY = 10
 BOUNDARIES = 40
 SELDOM = Every(minutes=10_000)
 WIDE = (336, 336)
@@ -36,16 +34,10 @@ WIDE = (336, 336)
 TEXT = f"""\
 A link holds the digest of the whole state, so the state is captured and every byte of it is read. First the link alone:
 what a boundary takes longer with `chain=1` than without a chain, the median of {BOUNDARIES} in a row, each with another
-PPO-sized state; below it its parts. Then trainings with links at every {EVERY}th boundary: how much longer such a
-boundary takes than the others of its training, by medians; the share of an update that is; and how much longer the
-update behind it takes than the others, for what the link leaves in the caches. So the share is that of a chain with a
-link at *every* boundary. A training without a chain is the control of each: its differences should be 0, and are what
-this machine can tell apart. CartPole is cheap, so its updates are shorter than most."""
-
-LARGE_TEXT = """\
-{width} × {width} weights in each of {layers} layers and Adam's moments of them: {size} MiB. One minibatch is forward,
-backward and Adam for {rows} rows, with all threads of PyTorch; `perdure.torch.train` makes 16 of them an update. A link
-at every {every}th boundary costs a tenth of itself per update."""
+PPO-sized state; below it its parts. Then trainings with `chain=1` and without a chain in turns: how much longer a
+boundary takes (the median of those with a link, less the first quartile of those without, for some of them are held in
+memory, which needs a capture too); what share of an update that is; and how much longer the updates between take, which
+is mostly what this machine cannot tell apart. CartPole is cheap, so its updates are shorter than most."""
 
 
 def measure(directory: Path, repeats: int) -> Part:
@@ -55,15 +47,11 @@ def measure(directory: Path, repeats: int) -> Part:
     note("chain: trainings")
     costs = _costs(directory, max(1, repeats // 4))
     note("chain: 512 MiB")
-    large = _large(directory / "large", max(3, repeats // 3))
+    large = measure_large(directory / "large", max(3, repeats // 3))
     shown = [(name, *cost.row) for name, cost in costs.items()]
-    head = ("training", "update, ms", "a link, ms", "share", "the update behind it", "1 % of, ms")
-    text = LARGE_TEXT.format(width=WIDTH, layers=LAYERS, size=number(_large_mebibytes()), rows=ROWS, every=EVERY)
-    tables = ["A link alone:", time_table(links), "Trainings:", table(head, shown), text, time_table(large)]
-    return Part("The digest chain", TEXT, tables, [*_targets(costs), _large_target(large)])
-
-
-# --- a link alone
+    head = ("training", "update, ms", "a link, ms", "share", "updates between", "1 % of, ms")
+    tables = ["A link alone:", time_table(links), "Trainings:", table(head, shown), LARGE_TEXT, time_table(large)]
+    return Part("The digest chain", TEXT, tables, [*_targets(costs), large_target(large)])
 
 
 def _links(directory: Path, repeats: int) -> dict[str, Sample]:
@@ -116,19 +104,16 @@ def _median(work: Callable[[Any], object], objects: Sequence[Any]) -> float:
     return statistics.median(taken)
 
 
-# --- trainings
-
-
 @dataclass(frozen=True)
 class Cost:
     """What a link costs a training, in seconds."""
 
     update: float
-    """Of an update that follows no link."""
+    """An update without a chain."""
     link: float
     """That a boundary with a link takes longer."""
-    behind: float
-    """That the update behind it takes longer."""
+    between: float
+    """That updates between boundaries with links take longer."""
 
     @property
     def share(self) -> float:
@@ -138,40 +123,48 @@ class Cost:
     @property
     def row(self) -> tuple[str, ...]:
         """Milliseconds of an update and a link; shares; the milliseconds of an update of which a link is 1 %."""
-        shares = (self.share, self.behind / self.update)
+        shares = (self.share, self.between / self.update)
         figures = (number(1e3 * self.update), number(1e3 * self.link), *(f"{100 * share:+.2f} %" for share in shares))
         return (*figures, number(1e5 * self.link))
-
-
-class Clocked(Run):
-    """A run that notes when each of its boundaries began and ended."""
-
-    def boundary(self, **arguments: Any) -> None:
-        """A boundary of the run."""
-        started = time.perf_counter()
-        super().boundary(**arguments)
-        self.spans = [*getattr(self, "spans", ()), (started, time.perf_counter())]
 
 
 Span = tuple[float, float]
 """When a boundary began, and when it ended."""
 
 
-def cost_of(trainings: Sequence[Sequence[Span]]) -> Cost:
-    """What links at every EVERY-th boundary cost, by medians.
+class Clocked(Run):
+    """A run that notes when each of its boundaries began and ended."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        """Opens it."""
+        super().__init__(directory, **options)
+        self.spans: list[Span] = []
+
+    def boundary(self, **arguments: Any) -> None:
+        """A boundary of the run."""
+        started = time.perf_counter()
+        super().boundary(**arguments)
+        self.spans.append((started, time.perf_counter()))
+
+
+def cost_of(linked: Sequence[Sequence[Span]], plain: Sequence[Sequence[Span]]) -> Cost:
+    """What links at every boundary cost.
 
     Args:
-        trainings: the boundaries of each, from number 1 on.
+        linked: the boundaries of each training with links.
+        plain: of each without.
     """
-    boundaries: dict[bool, list[float]] = {True: [], False: []}
-    updates: dict[bool, list[float]] = {True: [], False: []}
-    for spans in trainings:
-        for number_before, (before, after) in enumerate(pairwise(spans), start=1):
-            boundaries[(number_before + 1) % EVERY == 0].append(after[1] - after[0])
-            updates[number_before % EVERY == 0].append(after[0] - before[1])
-    median = {is_link: statistics.median(found) for is_link, found in updates.items()}
-    link = statistics.median(boundaries[True]) - statistics.median(boundaries[False])
-    return Cost(median[False], link, median[True] - median[False])
+    update = statistics.median(_updates(plain))
+    link = statistics.median(_boundaries_of(linked)) - statistics.quantiles(_boundaries_of(plain), n=4)[0]
+    return Cost(update, link, statistics.median(_updates(linked)) - update)
+
+
+def _boundaries_of(trainings: Sequence[Sequence[Span]]) -> list[float]:
+    return [ended - began for spans in trainings for began, ended in spans]
+
+
+def _updates(trainings: Sequence[Sequence[Span]]) -> list[float]:
+    return [after[0] - before[1] for spans in trainings for before, after in pairwise(spans)]
 
 
 Work = Callable[[Path, int | None], Sequence[Span]]
@@ -184,23 +177,20 @@ def _costs(directory: Path, turns: int) -> dict[str, Cost]:
         f"PyTorch, Pendulum, 2,048 steps, 10 epochs, {SIZED}": partial(_torch, "Pendulum-v1", CONTINUOUS, 21),
         f"JAX, CartPole, 256 environments, {SIZED}": partial(_nnx, 80),
     }
-    found: dict[str, list[Sequence[Span]]] = {}
+    found: dict[tuple[str, int | None], list[Sequence[Span]]] = {}
 
-    def training(name: str, work: Work, chain: int | None, turn: int) -> float:
-        spans = work(directory / f"training_{time.monotonic_ns()}", chain)
+    def training(name: str, chain: int | None, turn: int) -> float:
+        spans = trainings[name](directory / f"training_{time.monotonic_ns()}", chain)
         if turn:
-            found.setdefault(name, []).append(spans)
+            found.setdefault((name, chain), []).append(spans)
         return spans[-1][1] - spans[0][1]
 
-    works = {}
-    for name, work in trainings.items():
-        works[name] = partial(training, name, work, EVERY)
-        works[f"{name}{CONTROL}"] = partial(training, f"{name}{CONTROL}", work, None)
+    works = {f"{name}, {chain}": partial(training, name, chain) for name in trainings for chain in (1, None)}
     interleaved(works, turns)
-    return {name: cost_of(found[name]) for name in works}
+    return {name: cost_of(found[name, 1], found[name, None]) for name in trainings}
 
 
-SIZED, CONTROL = "2.6 MiB", ", no chain"
+SIZED = "2.6 MiB"
 CONTINUOUS = PPOConfig(n_envs=1, n_steps=2048, n_epochs=10, n_minibatches=32, hidden_sizes=WIDE)
 """What is usual for continuous control (arXiv:1707.06347, table 3), but for the layers."""
 
@@ -231,46 +221,3 @@ def _targets(costs: dict[str, Cost]) -> Iterator[Target]:
             )
             found = f"{100 * cost.share:+.2f} %"
             yield Target(f"chain, {name}, every boundary", "≤ 1 %", found, is_met=cost.share <= 0.01, limit=limit)
-
-
-# --- half a gibibyte
-
-WIDTH, LAYERS, ROWS = 3856, 3, 128
-UPDATE, LINK, NO_LINK = "one minibatch", "a boundary with a link", "a boundary without"
-
-
-def _large_mebibytes() -> float:
-    return LAYERS * (WIDTH + 1) * WIDTH * 4 * 3 / 2**20
-
-
-def _large(directory: Path, turns: int) -> dict[str, Sample]:
-    layers = [part for _ in range(LAYERS) for part in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU())]
-    networks = torch.nn.Sequential(*layers)
-    optimizer = torch.optim.Adam(networks.parameters(), lr=1e-4, fused=True)
-    found: dict[str, list[float]] = {UPDATE: [], LINK: [], NO_LINK: []}
-    with Run(directory, every=SELDOM, chain=EVERY) as run:
-        run.restore(networks=networks, optimizer=optimizer)
-        for boundary in islice(range(1, 10**9), (turns + 1) * EVERY):
-            started = time.perf_counter()
-            _update(networks, optimizer)
-            updated = time.perf_counter()
-            run.boundary(env_steps=boundary)
-            if boundary > EVERY:
-                found[UPDATE].append(updated - started)
-                found[NO_LINK if boundary % EVERY else LINK].append(time.perf_counter() - updated)
-    return {name: Sample(tuple(values)) for name, values in found.items()}
-
-
-def _update(networks: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    loss = networks(torch.randn(ROWS, WIDTH)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-
-
-def _large_target(large: dict[str, Sample]) -> Target:
-    link, update = large[LINK].median - large[NO_LINK].median, large[UPDATE].median
-    share = link / (EVERY * update)
-    limit = f"a link takes {number(1e3 * link)} ms; 2 % needs updates of {number(1e3 * link / EVERY / 0.02)} ms."
-    work = f"chain, {MEBIBYTES} MiB, every {EVERY}th boundary, updates of one minibatch"
-    return Target(work, "≤ 2 %", f"{100 * share:+.2f} %", is_met=share <= 0.02, limit=limit)
