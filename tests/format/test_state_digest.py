@@ -120,6 +120,7 @@ LEAVES = [
     *[1j, complex(-0.0, math.nan), "", 'ü\u2028"', "\ud800", b"", b"\x00\xff"],
     *[Array(X[:, ::2]), Array(X > 2), Array(np.array([1, 2], "M8[s]")), Array(np.array(["a", "bc"]))],
     *[Array(np.zeros(3, code)) for code in "bBhHiIlLqQefdFD"],
+    *[Array(np.ones(3, dtypes.dtype_of(name))) for name in sorted(dtypes._ML_DTYPES)],
     *[Array(np.arange(6, dtype=dtypes.dtype_of("bfloat16")).reshape(2, 3)), Array(np.zeros((0, 2), np.float32))],
     *[tree for tree in DIFFERENT if isinstance(tree, Array | PRNGKey)],
 ]

@@ -29,13 +29,15 @@ ArrayDigest = Callable[[Path, Array], str]
 def digest_array(_path: Path, array: Array) -> str:
     """The digest of an array's bytes in memory order, read now."""
     value = array.value
-    if value.dtype.char in _WITH_BUFFER and value.flags.c_contiguous:  # the usual case: its memory as it is
+    if (
+        value.dtype.isbuiltin == 1 and value.dtype.kind in _WITH_BUFFER and value.flags.c_contiguous
+    ):  # the usual case: its memory as it is
         return digest_of(value.data)
     return digest_of(contiguous_bytes(value))
 
 
-_WITH_BUFFER = frozenset("?bBhHiIlLqQefdFD")
-"""Type codes of NumPy's own numbers, whose arrays show their memory to everybody."""
+_WITH_BUFFER = frozenset("biufc")
+"""Kinds of NumPy's own numbers, whose arrays show their memory to everybody; dtypes of others share the letters."""
 
 
 def component_digests(
