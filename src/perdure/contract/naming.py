@@ -17,7 +17,7 @@ def name_of(obj: Any) -> str:
         return f"dtype {obj.name if obj.isnative else obj.str}"
     if isinstance(obj, ModuleType):
         return f"module {obj.__name__}"
-    if isinstance(obj, type) and obj.__module__ not in _MAIN:
+    if type(obj) is type and obj.__module__ not in _MAIN:  # a metaclass may call two equal: `jnp.float32`, NumPy's
         return _name_of_class(obj)
     kind = "class" if isinstance(obj, type) else "function"
     module = getattr(obj, "__module__", None) or "builtins"
