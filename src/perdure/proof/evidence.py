@@ -122,6 +122,16 @@ def _compare_runs(name: str, a: RunDirectory, b: RunDirectory, ignored: Ignored)
     return comparison.compared, _count_leaves(opened[0], ignored), len(rows[0])
 
 
+def first_parting(first: Path, second: Path, ignored: Ignored) -> Parting | None:
+    """Where the runs that two folders share differ, up to where the shorter ones end; None: nowhere."""
+    a, b = runs_in(first), runs_in(second)
+    for name in a.keys() & b.keys():
+        chains = [stripped(read_chain(run.chain), ignored) for run in (a[name], b[name])]
+        if difference := compare_chains(*chains).difference:
+            return Parting(name, "", difference)
+    return None
+
+
 def stripped(chain: Sequence[Link], ignored: Ignored) -> list[Link]:
     """A chain without some of the process-wide generators."""
     return [_stripped(link, ignored) for link in chain] if ignored else list(chain)
