@@ -9,6 +9,7 @@ import pytest
 
 import perdure
 from perdure.errors import UsageError
+from perdure.proof.evidence import Parting
 from perdure.proof.plan import Plan
 from perdure.proof.prove import Proof
 from perdure.proof.resumes import telling_resumes
@@ -19,15 +20,15 @@ def cartpole() -> Any:
     return pytest.importorskip("gymnasium").make("CartPole-v1")
 
 
-def train(directory: Path, *, horizon: int = 100, reset_every: int | None = None, anew: bool = False) -> None:
+def train(directory: Path, *, reset_every: int | None = None, anew: bool = False, by: float = 1.1) -> None:
     if anew:
         shutil.rmtree(directory, ignore_errors=True)
-    every = None if reset_every is None else perdure.Every(updates=reset_every)
-    terms = None if every is None else perdure.BoundaryReset(seed=1, every=every)
-    with perdure.Run(directory, horizon=horizon, boundary_reset=terms, background=False) as run:
-        weights = run.restore(envs=np.random.default_rng(1) if terms is None else cartpole(), weights=np.ones(2)).weights
+    terms = None if reset_every is None else perdure.BoundaryReset(seed=1, every=perdure.Every(updates=reset_every))
+    envs = np.random.default_rng(1) if terms is None else cartpole()
+    with perdure.Run(directory, horizon=100, boundary_reset=terms, background=False) as run:
+        weights = run.restore(envs=envs, weights=np.ones(2)).weights
         while not run.is_finished:
-            weights = weights * 1.1
+            weights = weights * by
             run.boundary(env_steps=run.env_steps + 1, weights=weights)
         run.finish()
 
@@ -65,7 +66,7 @@ def test_a_cadence_that_is_longer_than_the_proof(tmp_path: Path):
 def test_a_script_that_begins_anew_proves_nothing(tmp_path: Path):
     proof = Proof(InProcess(lambda directory: train(directory, anew=True)), tmp_path, Plan(6))
 
-    with pytest.raises(UsageError, match="the script began anew after the interruption. It opens its run with mode="):
+    with pytest.raises(UsageError, match=r"the script began anew after the interruption\. It opens its run with mode="):
         proof.run()
 
 
@@ -76,3 +77,59 @@ def test_a_script_that_is_never_killed_proves_nothing(tmp_path: Path):
     with pytest.raises(UsageError, match=r"the script came to its end before it was killed. Give a smaller --at, or"):
         proof.run()
     assert telling_resumes(tmp_path / "interrupted") == ()
+
+
+@pytest.mark.parametrize("lucky", [2, 3])
+def test_straight_runs_that_are_equal_by_luck_do_not_blame_the_resume(tmp_path: Path, lucky: int):
+    """A difference before the resume is none of the resume's; else the same runs are made again, and differ."""
+    calls: list[Path] = []
+
+    def lucky_at_first(directory: Path) -> None:
+        calls.append(directory)
+        train(directory, by=1.1 if len(calls) <= lucky else 1.1 + len(calls))
+
+    verdict = Proof(InProcess(lucky_at_first), tmp_path, Plan(4)).run()
+
+    assert (verdict.is_exact, verdict.is_deterministic) == (False, False)
+    again = [] if lucky == 2 else ["straight_there", "interrupted_there", "interrupted_there"]
+    assert [path.parent.name for path in calls[4:]] == [*again, "straight_leaf", "again_leaf"]
+
+
+def test_twin_a_resume_that_is_always_as_wrong_is_blamed(tmp_path: Path):
+    def wrong(directory: Path) -> None:
+        train(directory, by=1.2 if (directory / "run.json").exists() else 1.1)
+
+    verdict = Proof(InProcess(wrong), tmp_path, Plan(4)).run()
+
+    assert (verdict.is_exact, verdict.is_deterministic, verdict.stops) == (False, True, (2,))
+
+
+def test_a_loop_that_counts_anew(tmp_path: Path):
+    def forgetful(directory: Path) -> None:
+        run = perdure.Run(directory)
+        weights = run.restore(weights=np.ones(2)).weights
+        for _ in range(3):
+            run.boundary(env_steps=run.env_steps + 1, weights=weights)
+        run.finish(env_steps=run.env_steps, weights=weights)
+
+    verdict = Proof(InProcess(forgetful), tmp_path, Plan(8, at=2)).run()
+
+    assert isinstance(verdict.outcome, Parting)
+    assert verdict.outcome.what == "one ends at boundary 3, the other at 5"
+    assert "a count that begins anew in each process" in verdict.causes[0]
+    assert not any("metric" in said for said in verdict.causes)
+
+
+def test_a_directory_of_another_name_each_time(tmp_path: Path):
+    calls: list[Path] = []
+
+    def stamped(directory: Path) -> None:
+        calls.append(directory)
+        train(directory.with_name(f"x-{len(calls)}"))
+
+    verdict = Proof(InProcess(stamped), tmp_path, Plan(4)).run()
+
+    assert isinstance(verdict.outcome, Parting)
+    assert verdict.outcome.what == "only one of the two opened this run"
+    assert verdict.causes[0].startswith("The run's directory has another name in each process")
+    assert not any("metric is not" in said for said in verdict.causes)

@@ -7,6 +7,9 @@ from pathlib import Path
 from perdure.errors import NoRunError, UsageError
 from perdure.proof.causes import Symptoms, likely_causes
 from perdure.proof.evidence import (
+    ENDS,
+    METRIC_ROWS,
+    OTHER_RUN,
     Compared,
     Ignored,
     Parting,
@@ -155,6 +158,8 @@ class Proof:
     ) -> Verdict:
         """The interrupted run differs: runs both again up to there, for the leaf."""
         boundary = end if parting.difference is None else parting.difference.boundary
+        if self._is_before_resumes(parting):
+            return self._blame_script(parting, end, finished=finished, ignored=ignored)
         located = None
         before = tuple(stop for stop in self._resumed_at(parting.run, stops) if stop < boundary)
         if parting.difference is not None and before:
@@ -168,6 +173,13 @@ class Proof:
             _symptoms(parting, boundary, self._resembling(parting, located, ignored), is_resume=True)
         )
         return Verdict(end, finished, stops, self.plan.kill, parting, ignored, located, tuple(causes))
+
+    def _is_before_resumes(self, parting: Parting) -> bool:
+        """Whether runs part where the interrupted one had not been resumed yet."""
+        run = runs_in(self.folder / "interrupted").get(parting.run)
+        if run is None or parting.difference is None:
+            return False
+        return parting.difference.boundary < min(went_on_from(run), default=0)
 
     def _chance_in(self, there: tuple[Path, Path], ignored: Ignored) -> Parting | None:
         """Where a run differs from the same one made before: two straight runs may be equal by luck."""
@@ -210,7 +222,9 @@ def _symptoms(
         is_resume=is_resume,
         boundary=boundary,
         components=() if difference is None else difference.components,
-        metrics=difference is None or difference.metrics,
+        metrics=parting.what == METRIC_ROWS if difference is None else difference.metrics,
+        is_other_run=parting.what == OTHER_RUN,
+        is_other_end=difference is None and parting.what.startswith(ENDS.partition("{")[0]),
         counters=difference is not None and difference.counters,
         leaves=() if located is None else tuple(leaf.path for leaf in located.leaves),
         adapters={} if located is None else located.adapters,
