@@ -42,13 +42,33 @@ def nothing_proven(straight: Path, interrupted: Path, *, kill: bool) -> str:
             f"{head} the script began anew after the interruption. It opens its run with mode='new', or empties the "
             "run's directory when it starts; train on in what is there."
         )
+    went_on = "the script went on from boundary 0, where its last checkpoint stood (boundary_reset)"
+    return f"{head} {went_on}; {_others(straight)}."
+
+
+def resumed_elsewhere(straight: Path, resumed: Path, at: int) -> str | None:
+    """What is wrong if no run was resumed at the boundary where it was interrupted; None: one was.
+
+    Args:
+        straight: runs that were not interrupted.
+        resumed: runs that were, at boundary `at`.
+        at: the boundary.
+    """
+    resumes = {each for run in runs_in(resumed).values() for each in went_on_from(run)}
+    if at in resumes:
+        return None
+    if not resumes:
+        return "it began anew: it opens its run with mode='new', or empties the run's directory when it starts."
+    went_on = f"it went on from boundary {max(resumes)}, not {at}: checkpoints stand elsewhere (boundary_reset)"
+    return f"{went_on}; {_others(straight)}."
+
+
+def _others(straight: Path) -> str:
+    """What to interrupt at instead."""
     between = sorted({at for run in runs_in(straight).values() for at in _checkpoints(run)})
-    text = (
-        f"others stand at {', '.join(map(str, between))}: --at {between[0]}"
-        if between
-        else "there is none before the end, so go further, with --until and --at"
-    )
-    return f"{head} the script went on from boundary 0, where its last checkpoint stood (boundary_reset); {text}."
+    if not between:
+        return "there is none before the end, so go further, with --until and --at"
+    return f"others stand at {', '.join(map(str, between))}: --at {between[0]}"
 
 
 def _boundaries(run: RunDirectory) -> dict[int, int]:
