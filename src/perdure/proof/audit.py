@@ -153,7 +153,9 @@ class _Auditor:
         seen = straight.looked(self.at)
         if seen is not None and seen.loop is not None:
             return seen
-        problem = f"it ended at boundary {straight.last}, and no turn begins after boundary {self.at}. Give a smaller --at"
+        problem = (
+            f"it ended at boundary {straight.last}, and no turn begins after boundary {self.at}. Give a smaller --at"
+        )
         if straight.last > self.at:
             problem = "boundary is not called in a loop whose source can be read, so that no point can be compared"
         raise UsageError(f"the straight run: {problem}.")

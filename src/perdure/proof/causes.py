@@ -78,7 +78,8 @@ def _other_end(s: Symptoms) -> str | None:
         return None
     return (
         "What ends the loop is no state: a count that begins anew in each process (`for update in range(N)`), or a "
-        "clock. Go on from `run.updates` or `run.env_steps`, or loop while `not run.is_finished`."
+        "clock; or several runs share a loop, so that a stop at a boundary of one leaves the others a turn behind. Go "
+        "on from `run.updates` or `run.env_steps`, or loop while `not run.is_finished`."
     )
 
 
