@@ -20,7 +20,7 @@ class State(NamedTuple):
     """As of an optimizer of JAX."""
 
     mean: np.ndarray
-    count: int
+    steps: int
 
 
 class Returns(collections.deque):
@@ -29,7 +29,8 @@ class Returns(collections.deque):
     def __iter__(self) -> Any:
         raise AssertionError("a look runs nothing of the user's")
 
-    clear = extend = __len__ = __iter__
+    def clear(self) -> None:
+        raise AssertionError("nor does putting a value right")
 
 
 class Config(dict):
@@ -65,7 +66,7 @@ def transferred(path: str, tmp_path: Path) -> tuple[Holder, Look]:
 
 PATHS = {
     "component agent.state[0](mean)": "component agent.state[0]",
-    "component agent.state[0](count)": "component agent.state[0]",
+    "component agent.state[0](steps)": "component agent.state[0]",
     "component agent.returns": "component agent.returns",
     "component agent.config": "component agent.config",
     "component agent.config.changes": "component agent.config.changes",
@@ -89,13 +90,13 @@ def test_seen_and_put_right(path: str, tmp_path: Path):
 def test_fields_of_a_named_tuple_are_put_one_after_the_other():
     holder = Holder(1)
     found = seen(holder)
-    for field, value in {"mean": np.zeros(1), "count": 7}.items():
+    for field, value in {"mean": np.zeros(1), "steps": 7}.items():
         put = found.targets[f"component agent.state[0]({field})"].put
         assert put is not None
         put(value)
 
     [state, name] = holder.state
-    assert (type(state), state.mean.tolist(), state.count, name) == (State, [0.0], 7, "name")
+    assert (type(state), state.mean.tolist(), state.steps, name) == (State, [0.0], 7, "name")
 
 
 def test_the_content_of_a_subclass():

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from perdure.cli.ending import unwinding
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import count, print_json
 from perdure.errors import UsageError
@@ -42,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("audit: which script? perdure audit -- python train.py …")
     until = arguments.at + UNTIL - AT if arguments.until is None else arguments.until
     timeout_s = seconds("--timeout", arguments.timeout)
-    found = audit(arguments.command, at=arguments.at, until=until, timeout_s=timeout_s, say=_say)
+    with unwinding():
+        found = audit(arguments.command, at=arguments.at, until=until, timeout_s=timeout_s, say=_say)
     if arguments.json:
         print_json(asdict(found))
     else:
