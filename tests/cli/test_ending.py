@@ -45,7 +45,7 @@ def test_signals_that_somebody_handles_or_ignores_are_left_alone():
     try:
         with unwinding():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-            with pytest.raises(SystemExit, match="^143$"):
+            with pytest.raises(SystemExit, match=r"^143$"):
                 signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
