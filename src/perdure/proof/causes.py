@@ -44,6 +44,7 @@ class Symptoms:
 _GENERATOR = re.compile(r"bit_generator|np_random|rng|generator|(^|/)key$|(^|/)keys?/|random", re.IGNORECASE)
 _RATE = re.compile(r"(^|/)(lr|learning_rate|step_size|_last_lr|last_epoch)($|/)")
 _ENVIRONMENT = re.compile(r"^(envs?|environments?|obs|observations?|next_obs|episodes?)(_|/|$)")
+_SPACE = re.compile(r"_spaces?/(?:[^/]+/)*_np_random/")
 _STATE_METHODS = frozenset({"state-dict", "get-state"})
 
 Rule = Callable[[Symptoms], str | None]
@@ -180,6 +181,15 @@ def _set_order(s: Symptoms) -> str | None:
     )
 
 
+def _unseeded_spaces(s: Symptoms) -> str | None:
+    if not s.leaves or not all(_SPACE.search(path) for path in s.leaves):
+        return None
+    return (
+        "Only generators of spaces differ: the system seeds them where nobody does, and `reset(seed=…)` leaves them out. "
+        "`perdure.gym.seed_spaces(envs, seed)`, once they are made, seeds them all."
+    )
+
+
 def _unseeded_at_start(s: Symptoms) -> str | None:
     if s.boundary != 0:
         return None
@@ -236,6 +246,7 @@ SCRIPT_RULES: tuple[Rule, ...] = (
     _other_end,
     _set_order,
     _metrics_alone,
+    _unseeded_spaces,
     _unseeded_at_start,
     _unseeded_process,
     _unseeded_environment,
