@@ -185,8 +185,8 @@ def _unseeded_spaces(s: Symptoms) -> str | None:
     if not s.leaves or not all(_SPACE.search(path) for path in s.leaves):
         return None
     return (
-        "Only generators of spaces differ: the system seeds them where nobody does, and `reset(seed=…)` leaves them out. "
-        "`perdure.gym.seed_spaces(envs, seed)`, once they are made, seeds them all."
+        "Only generators of spaces differ: the system seeds them where nobody does, and `reset(seed=…)` leaves them "
+        "out. `perdure.gym.seed_spaces(envs, seed)`, once they are made, seeds them all."
     )
 
 
