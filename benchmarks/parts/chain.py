@@ -166,7 +166,7 @@ def cost_of(linked: Sequence[Sequence[Span]], plain: Sequence[Sequence[Span]]) -
     """
     boundaries = [statistics.median(_boundaries_of(each)) for each in (linked, plain)]
     updates = [statistics.median(_updates(each)) for each in (linked, plain)]
-    return Cost(updates[1], *boundaries, updates[0] - updates[1])
+    return Cost(updates[1], boundaries[0], boundaries[1], updates[0] - updates[1])
 
 
 def _boundaries_of(trainings: Sequence[Sequence[Span]]) -> list[float]:
