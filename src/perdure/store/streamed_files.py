@@ -11,8 +11,8 @@ from perdure.store.store import Bytes
 def replace_streamed(path: Path, pieces: Iterable[Bytes], filesystem: FileSystem | None = None) -> None:
     """Replaces a file of any size: after a crash its name stands for the old content or the new, whole.
 
-    The pieces are written to a file beside it, of a name that nobody else has, so that two writers at a time do not meet.
-    Whatever is raised on the way, by the disk or by the pieces, leaves what was there before and takes the new file away.
+    The pieces are written to a file beside it, of a name that nobody else has, so that two writers at a time do not
+    meet. Whatever is raised on the way, by the disk or by the pieces, leaves what was there before, and no other file.
 
     Args:
         path: the file; its directory must exist. A link is replaced, not what it leads to.

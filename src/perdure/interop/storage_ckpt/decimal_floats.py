@@ -20,7 +20,7 @@ def float32_of(texts: Sequence[bytes]) -> np.ndarray:
     doubles = np.array([float(text) for text in texts], np.float64)
     with np.errstate(over="ignore"):
         values = doubles.astype(np.float32)
-    for at in np.flatnonzero(_halfway(doubles, values)):
+    for at in np.flatnonzero(_halfway(doubles, values)).tolist():
         values[at] = _nearer(Fraction(texts[at].decode()), doubles[at], values[at])
     return values
 

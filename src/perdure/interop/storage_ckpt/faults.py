@@ -1,10 +1,10 @@
 """What can be wrong with a file of storage-ckpt, or between one and a model: one kind of fault an error.
 
-    PerdureError
-    └── StorageCkptError                                  has a `kind`
-        ├── StorageFileError (DamagedError)               the file is not well formed
-        ├── StorageMismatchError (ContractError)          the file is well formed, and for another model
-        └── StorageNameError (UsageError)                 what is to be written has no form in the format
+PerdureError
+└── StorageCkptError                                  has a `kind`
+    ├── StorageFileError (DamagedError)               the file is not well formed
+    ├── StorageMismatchError (ContractError)          the file is well formed, and for another model
+    └── StorageNameError (UsageError)                 what is to be written has no form in the format
 """
 
 from collections.abc import Sequence

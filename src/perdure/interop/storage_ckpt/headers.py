@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import NoReturn
 
 from perdure.interop.storage_ckpt.faults import Kind
 from perdure.interop.storage_ckpt.source import MAX_LINE_BYTES, Source
@@ -46,7 +47,10 @@ def next_header(source: Source, kinds: tuple[bytes, ...] = _KINDS) -> Header:
         StorageFileError: it ends too early, breaks the grammar, or is none.
     """
     start = source.position
-    begins_like_one = source.peek(2) in {*(kind + b" " for kind in kinds), *(kind for kind in kinds if source.left == 1)}
+    begins_like_one = source.peek(2) in {
+        *(kind + b" " for kind in kinds),
+        *(kind for kind in kinds if source.left == 1),
+    }
     line = source.line()
     if line is None:
         _refuse_endless(source, begins_like_one)
@@ -55,7 +59,7 @@ def next_header(source: Source, kinds: tuple[bytes, ...] = _KINDS) -> Header:
     return _parsed(source, start, line)
 
 
-def _refuse_endless(source: Source, begins_like_one: bool) -> None:  # noqa: FBT001 - private, one caller
+def _refuse_endless(source: Source, begins_like_one: bool) -> NoReturn:  # noqa: FBT001 - private, one caller
     start = source.position
     if not begins_like_one:
         source.refuse(Kind.TRAILING_DATA, start, f"{source.left:,} bytes follow that are no section")
@@ -64,7 +68,7 @@ def _refuse_endless(source: Source, begins_like_one: bool) -> None:  # noqa: FBT
     source.refuse(Kind.BAD_HEADER, start, f"a section's header has no end within {MAX_LINE_BYTES:,} bytes")
 
 
-def _refuse_foreign(source: Source, start: int, line: bytes, kinds: tuple[bytes, ...]) -> None:
+def _refuse_foreign(source: Source, start: int, line: bytes, kinds: tuple[bytes, ...]) -> NoReturn:
     known = ", ".join(kind.decode() for kind in kinds)
     if _LIKE_A_HEADER.fullmatch(line):
         problem = f"a section of the kind {_shown(line.split(b' ')[0])}, known are {known}"

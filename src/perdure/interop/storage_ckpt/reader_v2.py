@@ -1,5 +1,7 @@
 """Version 2 of storage-ckpt: the same headers, one decimal number a line, `key=value` lines behind the last section."""
 
+from typing import NoReturn
+
 import numpy as np
 
 from perdure.interop.storage_ckpt.decimal_floats import float32_of, is_float
@@ -60,7 +62,7 @@ def _numbers(source: Source, header: Header, *, is_last: bool) -> np.ndarray:
         if line is None:
             _refuse_endless(source, header, is_needed_last=is_last and at == header.size - 1)
         elif not is_float(line):
-            problem = f"{header.name}: {ascii(line.decode('latin-1'))} is no number (value {at + 1:,} of {header.size:,})"
+            problem = f"{header.name}: {line.decode('latin-1')!a} is no number (value {at + 1:,} of {header.size:,})"
             source.refuse(Kind.BAD_FLOAT, start, problem)
         else:
             texts.append(line)
@@ -69,7 +71,7 @@ def _numbers(source: Source, header: Header, *, is_last: bool) -> np.ndarray:
     return values
 
 
-def _refuse_endless(source: Source, header: Header, *, is_needed_last: bool) -> None:
+def _refuse_endless(source: Source, header: Header, *, is_needed_last: bool) -> NoReturn:
     start = source.position
     if source.left > _NUMBER_BYTES:
         source.refuse(Kind.BAD_FLOAT, start, f"{header.name}: a line of more than {_NUMBER_BYTES} bytes is no number")
@@ -86,9 +88,11 @@ def _refuse_beyond(source: Source, header: Header, texts: list[bytes], values: n
             source.refuse(Kind.BAD_FLOAT, header.offset, problem)
 
 
-def _refuse_ambiguous(source: Source, start: int) -> None:
-    problem = f"the last line, {ascii(source.peek(_NUMBER_BYTES).decode('latin-1'))}, has no newline: it may be cut"
-    source.refuse(Kind.AMBIGUOUS, start, problem, "Take a whole copy; if you know the line to be whole, end it yourself.")
+def _refuse_ambiguous(source: Source, start: int) -> NoReturn:
+    problem = f"the last line, {source.peek(_NUMBER_BYTES).decode('latin-1')!a}, has no newline: it may be cut"
+    source.refuse(
+        Kind.AMBIGUOUS, start, problem, "Take a whole copy; if you know the line to be whole, end it yourself."
+    )
 
 
 def _at_scalar(source: Source) -> bool:
@@ -102,14 +106,13 @@ def _add_scalar(source: Source, scalars: dict[str, float]) -> None:
     line = source.line()
     if line is None:
         _refuse_ambiguous(source, start)
-        return
     key, _, text = line.partition(b"=")
     if not is_float(text):
-        source.refuse(Kind.BAD_FLOAT, start, f"{ascii(line.decode('latin-1'))}: no number behind the `=`")
+        source.refuse(Kind.BAD_FLOAT, start, f"{line.decode('latin-1')!a}: no number behind the `=`")
     try:
         name = key.decode("utf-8")
     except UnicodeDecodeError:
-        source.refuse(Kind.BAD_HEADER, start, f"the key {ascii(key.decode('latin-1'))} is not UTF-8")
+        source.refuse(Kind.BAD_HEADER, start, f"the key {key.decode('latin-1')!a} is not UTF-8")
     if name in scalars:
         source.refuse(Kind.DUPLICATE_NAME, start, f"the scalar {name} stands there twice")
     scalars[name] = float(text)

@@ -50,7 +50,7 @@ def write(path: str | os.PathLike[str], sections: Iterable[Section | Outgoing], 
 
     Raises:
         StorageNameError: a name is empty, holds a space or a newline, or two scalars have the same.
-        UsageError: an array is not float32 or not of its section's size; a moment is missing; there is no such directory.
+        UsageError: an array is not float32 or not of its section's size; a moment is missing; there is no directory.
         CommitError: the disk failed.
     """
     write_to(Path(path).expanduser(), [_outgoing(section) for section in sections], scalars)
@@ -129,14 +129,18 @@ def _outgoing(section: Section | Outgoing) -> Outgoing:
     for array in section.arrays():
         _check_array(section.name, section.size, array)
     if section.has_moments != (section.v is not None) or (section.has_moments and section.kind != "P"):
-        raise UsageError(f"{section.name}: moments come in pairs, and of parameters (P) only. Give m and v, or neither.")
+        raise UsageError(
+            f"{section.name}: moments come in pairs, and of parameters (P) only. Give m and v, or neither."
+        )
     return Outgoing(section.kind, section.name, section.size, section.has_moments, section.arrays)
 
 
 def _check_array(name: str, size: int, array: np.ndarray) -> None:
     if array.dtype != np.float32 or array.size != size:
         found = f"{array.size:,} values of {array.dtype}"
-        raise UsageError(f"{name}: {found}, expected {size:,} of float32. Convert it yourself, so that nothing is lost.")
+        raise UsageError(
+            f"{name}: {found}, expected {size:,} of float32. Convert it yourself, so that nothing is lost."
+        )
 
 
 def _pieces(
@@ -147,7 +151,8 @@ def _pieces(
         flag = f" {int(section.has_moments)}" if section.kind == "P" else ""
         yield f"{section.kind} {section.name} {section.size}{flag}\n".encode()
         count = 0
-        for count, array in enumerate(section.arrays(), 1):
+        for array in section.arrays():
+            count += 1
             _check_array(f"{path}: {section.name}", section.size, array)
             yield from _chunks(array, chunk_bytes)
         if count != (3 if section.has_moments else 1):
