@@ -1,7 +1,7 @@
 """Which agent of noeira a file looks like: the order of its modules and its scalars, one row an agent.
 
-The rows say what noeira's trainers write (version 3 with its scalars, version 2 before them). A file names no agent, and
-two agents may write the same modules, so this only ever says what a file looks like.
+The rows say what noeira's trainers write, in version 3 with scalars, in version 2 mostly without. A file names no
+agent, and two agents may write the same modules, so this only ever says what a file looks like.
 """
 
 import re

@@ -36,13 +36,13 @@ def save_params(
     Args:
         module: a `torch.nn.Module` or a `flax.nnx.Module`.
         path: the file to make or to replace.
-        optimizer: its `torch.optim.Adam` or `AdamW`, or its `nnx.Optimizer` of optax's `adam`, `adamw` or a chain of it.
+        optimizer: its `torch.optim.Adam` or `AdamW`, or its `nnx.Optimizer` of optax's `adam`, `adamw` or a chain.
         save_moments: False leaves the moments out.
         prefix: put before all names, `actor` for `actor.0.weight`.
         scalars: more numbers to keep, such as `total_train_steps`.
         walk: for modules of other layers: the names of the module's own tensors (`net.weight` of a `state_dict`, or
             `layers.0.kernel`) in the file's order; or a mapping from the file's names to them, in that order.
-        fused: an activation right behind a linear layer takes no index, as in noeira's layers that apply one themselves.
+        fused: an activation right behind a linear layer takes no index: layers of noeira can apply their own.
         widen: write float16 and bfloat16 as float32, which is exact.
         betas: Adam's, where they cannot be read from optax's functions.
 

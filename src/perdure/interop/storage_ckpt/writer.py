@@ -136,7 +136,7 @@ def _outgoing(section: Section | Outgoing) -> Outgoing:
 
 
 def _check_array(name: str, size: int, array: np.ndarray) -> None:
-    if array.dtype != np.float32 or array.size != size:
+    if array.dtype.newbyteorder("=") != np.float32 or array.size != size:
         found = f"{array.size:,} values of {array.dtype}"
         raise UsageError(
             f"{name}: {found}, expected {size:,} of float32. Convert it yourself, so that nothing is lost."
