@@ -41,7 +41,11 @@ def refused(path: Path, content: bytes) -> StorageFileError:
         (b"", "NotACheckpoint", "it is empty"),
         (b"PK\x03\x04", "NotACheckpoint", "byte 0 of 4: begins with 'PK"),
         (b"storage-ckp", "NotACheckpoint", "begins with 'storage-ckp'"),
-        (b"storage-ckpt v1\n3\n", "UnsupportedVersion", "the first line is 'storage-ckpt v1'; versions 2 and 3 are read"),
+        (
+            b"storage-ckpt v1\n3\n",
+            "UnsupportedVersion",
+            "the first line is 'storage-ckpt v1'; versions 2 and 3 are read",
+        ),
         (b"storage-ckpt v30\n", "UnsupportedVersion", "'storage-ckpt v30'"),
         (b"storage-ckpt v3 \n", "UnsupportedVersion", "'storage-ckpt v3 '"),
         (b"storage-ckpt v3\r\n", "UnsupportedVersion", "'storage-ckpt v3\\r'"),
@@ -116,6 +120,19 @@ def test_views_cannot_be_written_to_and_outlive_a_replaced_file(tmp_path: Path):
     assert read(tmp_path / "x").sections[0].value.tolist() == [9.0]
     with pytest.raises(ValueError, match="read-only"):
         value[0] = 1
+
+
+def test_loaded_values_are_the_same_aligned_and_writable(tmp_path: Path):
+    model_file(tmp_path / "x", moments=True)
+    checkpoint = read(tmp_path / "x")
+    loaded = checkpoint.loaded()
+
+    assert (loaded.scalars, loaded.version, loaded.path) == (checkpoint.scalars, 3, checkpoint.path)
+    for section, there in zip(loaded.sections, checkpoint.sections, strict=True):
+        assert (section.kind, section.name, section.has_moments) == (there.kind, there.name, there.has_moments)
+        assert [array.tobytes() for array in section.arrays()] == [array.tobytes() for array in there.arrays()]
+        assert all(array.flags.aligned and array.flags.writeable for array in section.arrays())
+    assert any(not array.flags.aligned for each in checkpoint.sections for array in each.arrays())
 
 
 MODEL = [("P", "0.weight", 3), ("P", "0.bias", 1), ("S", "1.running_mean", 0), ("P", "1.weight", 2)]

@@ -58,7 +58,11 @@ def scrambled(module: Any, seed: int) -> Any:
     optimizer = torch.optim.Adam(parameters or [nn.Parameter(torch.zeros(1))])
     for parameter in parameters:
         moments = [torch.rand(parameter.shape, generator=generator) for _ in range(2)]
-        optimizer.state[parameter] = {"step": torch.tensor(float(seed)), "exp_avg": moments[0], "exp_avg_sq": moments[1]}
+        optimizer.state[parameter] = {
+            "step": torch.tensor(float(seed)),
+            "exp_avg": moments[0],
+            "exp_avg_sq": moments[1],
+        }
     return optimizer if parameters else None
 
 
@@ -237,7 +241,9 @@ def test_a_user_s_own_walk_names_every_tensor_once(tmp_path: Path):
     scrambled(module, 9)
     load_params(module, tmp_path / "x", walk=walk)
     assert bits(module) == before
-    with pytest.raises(UsageError, match=r"walk: left out: head.bias\. Name each tensor of the module once: head.weight"):
+    with pytest.raises(
+        UsageError, match=r"walk: left out: head.bias\. Name each tensor of the module once: head.weight"
+    ):
         save_params(module, tmp_path / "x", walk=["table.weight", "head.weight"])
     with pytest.raises(UsageError, match="walk: no tensor of the module: nose"):
         save_params(module, tmp_path / "x", walk=["nose"])
@@ -271,7 +277,10 @@ def test_other_dtypes_are_refused(tmp_path: Path):
 
 def test_names_that_repeat_go_by_their_place(tmp_path: Path):
     """SAC's three networks carry no prefix; two critics of one shape never change places."""
-    networks = [nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2)), *(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1)) for _ in "12")]
+    networks = [
+        nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2)),
+        *(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1)) for _ in "12"),
+    ]
     report = load_params_multi(networks, DATA / "v3_multi_unprefixed_sac.ckpt")
     values = [each.value for each in read(DATA / "v3_multi_unprefixed_sac.ckpt").sections]
 
@@ -331,3 +340,19 @@ def test_a_tied_weight_must_be_the_same_at_both_places(tmp_path: Path):
     write(tmp_path / "x", [Section("P", "0.weight", ones), Section("P", "1.weight", ones * 2)])
     with pytest.raises(UsageError, match="0.weight and 1.weight are one tensor in the model, and two different ones"):
         load_params(tied, tmp_path / "x")
+
+
+def test_counts_of_layers_have_names_of_their_own(tmp_path: Path):
+    """`1.num_batches_tracked` of module 0 and `0.1.num_batches_tracked` of a module without prefix must not meet."""
+    deep = nn.Sequential(nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1)), nn.BatchNorm1d(1))
+    deep[0][1].num_batches_tracked.fill_(3)
+    deep[1].num_batches_tracked.fill_(5)
+    save_params_multi([deep, nn.Linear(1, 1)], tmp_path / "x")
+    assert dict(read(tmp_path / "x").scalars) == {"0.0.1.num_batches_tracked": 3, "0.1.num_batches_tracked": 5}
+    before = bits(deep)
+    scrambled(deep, 4)
+    load_params_multi([deep, nn.Linear(1, 1)], tmp_path / "x")
+    assert bits(deep) == before
+    write(tmp_path / "y", read(tmp_path / "x").sections)
+    (note,) = load_params_multi([deep, nn.Linear(1, 1)], tmp_path / "y").notes
+    assert note.startswith("0/1/num_batches_tracked, 1/num_batches_tracked: not in the file, left as before")

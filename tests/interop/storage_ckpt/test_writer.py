@@ -103,7 +103,9 @@ def test_numbers_that_would_change_are_refused(tmp_path: Path):
 def test_the_order_is_that_of_c_whatever_the_strides(tmp_path: Path):
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
     big_endian = matrix.astype(">f4")
-    write(tmp_path / "x", [Section("P", "a", matrix.T), Section("P", "b", matrix[:, ::-1]), Section("S", "c", big_endian)])
+    write(
+        tmp_path / "x", [Section("P", "a", matrix.T), Section("P", "b", matrix[:, ::-1]), Section("S", "c", big_endian)]
+    )
 
     assert [each.value.tolist() for each in read(tmp_path / "x").sections] == [
         [0, 3, 1, 4, 2, 5],
@@ -179,7 +181,11 @@ def test_a_file_of_more_than_two_gibibytes_is_written_and_read(tmp_path: Path):
     value = np.frombuffer(backing, np.float32)
     value[::block] = np.arange(blocks)
     value[1] = -0.0
-    write(tmp_path / "x", [Section("P", "large", value), Section("S", "behind", np.full(3, 7, np.float32))], {"t": 2.0**53})
+    write(
+        tmp_path / "x",
+        [Section("P", "large", value), Section("S", "behind", np.full(3, 7, np.float32))],
+        {"t": 2.0**53},
+    )
 
     assert (tmp_path / "x").stat().st_size > 1 << 31
     large, behind = (each.value for each in read(tmp_path / "x").sections)

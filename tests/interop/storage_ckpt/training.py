@@ -54,7 +54,9 @@ def nnx_training(first: int, last: int, load: Path | None) -> tuple[str, Saves]:
     from flax import nnx
 
     rngs = nnx.Rngs(first)
-    module = nnx.Sequential(nnx.Linear(4, 6, rngs=rngs), nnx.BatchNorm(6, rngs=rngs), nnx.tanh, nnx.Linear(6, 3, rngs=rngs))
+    module = nnx.Sequential(
+        nnx.Linear(4, 6, rngs=rngs), nnx.BatchNorm(6, rngs=rngs), nnx.tanh, nnx.Linear(6, 3, rngs=rngs)
+    )
     schedule = optax.linear_schedule(0.03, 0.0, 40)
     chain = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, b1=0.8, b2=0.99))
     optimizer = nnx.Optimizer(module, chain, wrt=nnx.Param)

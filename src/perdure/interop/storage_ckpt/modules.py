@@ -128,7 +128,7 @@ def load_params(
         UsageError: the module or the optimizer has no form in the format.
     """
     own = modules_of_file.one(module, prefix=prefix, optimizer=optimizer, walk=walk, fused=fused)
-    return load(read(path), own, adam_step=adam_step, widen=widen)
+    return load(read(path).loaded(), own, adam_step=adam_step, widen=widen)
 
 
 def load_params_multi(
@@ -159,7 +159,7 @@ def load_params_multi(
         NoCheckpointError, StorageFileError, StorageMismatchError, UsageError: see `load_params`.
     """
     own = modules_of_file.several(modules, optimizers=optimizers, walks=walks, fused=fused)
-    return load(read(path), own, adam_step=adam_step, widen=widen)
+    return load(read(path).loaded(), own, adam_step=adam_step, widen=widen)
 
 
 def _save(

@@ -22,6 +22,8 @@ class Part:
     """For messages."""
     scalars: str
     """What its own scalars begin with: `actor.`, `0.` for the first of several without prefixes, or nothing."""
+    is_prefixed: bool
+    """Whether the names of its tensors begin so, too."""
     side: Side
     """Its framework."""
     slots: Sequence[Slot]
@@ -79,7 +81,8 @@ def _like(given: Any, keys: list[Any], name: str) -> dict[Any, Any]:
 def _part(module: Any, prefix: str | None, scalars: str, optimizer: Any, walk: Names | None, *, fused: bool) -> Part:
     side = side_of(module)
     slots = [slot.under(prefix) for slot in side.slots(module, walk, fused=fused)]
-    return Part(prefix or scalars.rstrip(".") or "module", scalars, side, slots, optimizer)
+    label = prefix or scalars.rstrip(".") or "module"
+    return Part(label, scalars, prefix is not None, side, slots, optimizer)
 
 
 def _checked(parts: list[Part]) -> list[Part]:

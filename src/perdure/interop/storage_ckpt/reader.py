@@ -32,7 +32,7 @@ def read(path: str | os.PathLike[str]) -> StorageCheckpoint:
     """Reads a file of version 3 or 2.
 
     The arrays of version 3 are read-only views of the mapped file, every bit as it stands there: nothing but headers is
-    read until somebody looks at them. They need not be aligned; `numpy.array(section.value)` makes a copy that is.
+    read until somebody looks at them. They need not be aligned; `loaded()` of what is returned copies all at once.
     Writers of the format, perdure among them, replace files and never write into them; a file that somebody cuts while
     it is mapped ends the process that looks at what is gone (SIGBUS).
 

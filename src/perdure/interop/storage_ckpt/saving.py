@@ -61,7 +61,7 @@ def counts_of(parts: list[Part]) -> Iterator[tuple[Part, Slot]]:
 
 def count_name(part: Part, slot: Slot) -> str:
     """Names of scalars must differ although those of sections repeat, so they begin with the part's number."""
-    return slot.name if slot.name.startswith(part.scalars) else part.scalars + slot.name
+    return slot.name if part.is_prefixed else part.scalars + slot.name
 
 
 def _section(part: Part, slot: Slot, adam: Adam | None, *, widen: bool) -> Outgoing:

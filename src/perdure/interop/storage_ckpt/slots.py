@@ -7,8 +7,6 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from perdure.interop.storage_ckpt.sections import FLOAT32
-
 SlotKind = Literal["P", "S", "K"]
 
 
@@ -43,11 +41,11 @@ class Slot:
         return array.T if self.is_transposed else array
 
     def from_file(self, flat: np.ndarray) -> np.ndarray:
-        """(size,) of the file as a new array of the module's shape, of the machine's byte order and in C order."""
-        array = np.array(flat, np.float32 if flat.dtype == FLOAT32 else flat.dtype)
-        return (
-            np.ascontiguousarray(array.reshape(self.shape[::-1]).T) if self.is_transposed else array.reshape(self.shape)
-        )
+        """(size,) of the file as an array of the module's shape, of the machine's byte order and in C order."""
+        array = np.ascontiguousarray(flat, flat.dtype.newbyteorder("="))
+        if self.is_transposed:
+            return np.ascontiguousarray(array.reshape(self.shape[::-1]).T)
+        return array.reshape(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
