@@ -13,9 +13,9 @@ RAW, ARRAYS, HEADERS = "raw read into new memory", "read(path).loaded(), every v
 MEBIBYTES = 256
 
 TEXT = f"""\
-{MEBIBYTES} MiB of version 3: 64 sections, every other one with Adam's moments. Reads come from the page cache, so they show
-what processors do. The raw read is one `readinto` of the whole file; perdure's ends when every value and moment stands in
-memory of its own, aligned, as a load needs it."""
+{MEBIBYTES} MiB of version 3: 64 sections, every other one with Adam's moments. Reads come from the page cache, so
+they show what processors do. The raw read is one `readinto` of the whole file; perdure's ends when every value and
+moment stands in memory of its own, aligned, as a load needs it."""
 
 
 def measure(directory: Path, repeats: int) -> Part:

@@ -142,7 +142,7 @@ def test_a_load_that_is_refused_touches_nothing():
     module = mlp(nnx.relu)
     optimizer = scrambled(module, 5)
     before = bits(module, optimizer)
-    with pytest.raises(StorageMismatchError, match="the model has P 2.weight there"):
+    with pytest.raises(StorageMismatchError, match=r"the model has P 2.weight there"):
         load_params(module, DATA / "v3_mlp2_moments_adamK.ckpt", optimizer=optimizer)
     assert bits(module, optimizer) == before
 
@@ -177,15 +177,15 @@ def test_what_has_no_form_is_refused_by_name(tmp_path: Path):
     module = mlp()
     with pytest.raises(UsageError, match=r"LayerNorm holds scale, bias"):
         save_params(mlp(nnx.LayerNorm(6, rngs=RNGS)), tmp_path / "x")
-    with pytest.raises(UsageError, match="TraceState keeps state, for which the format has no place"):
+    with pytest.raises(UsageError, match=r"TraceState keeps state, for which the format has no place"):
         save_params(module, tmp_path / "x", optimizer=nnx.Optimizer(module, optax.sgd(0.1, 0.9), wrt=nnx.Param))
-    with pytest.raises(UsageError, match="0 states of Adam in the optimizer"):
+    with pytest.raises(UsageError, match=r"0 states of Adam in the optimizer"):
         save_params(module, tmp_path / "x", optimizer=nnx.Optimizer(module, optax.sgd(0.1), wrt=nnx.Param))
     other = nnx.Optimizer(nnx.Linear(2, 2, rngs=RNGS), optax.adam(0.1), wrt=nnx.Param)
-    with pytest.raises(UsageError, match="keeps moments of bias, kernel, which the module's walk does not have"):
+    with pytest.raises(UsageError, match=r"keeps moments of bias, kernel, which the module's walk does not have"):
         save_params(module, tmp_path / "x", optimizer=other)
     shared = scrambled(module, 3)
-    with pytest.raises(UsageError, match="one optimizer for 0, 1: an nnx.Optimizer is made for one module"):
+    with pytest.raises(UsageError, match=r"one optimizer for 0, 1: an nnx.Optimizer is made for one module"):
         save_params_multi([module, mlp()], tmp_path / "x", optimizers=shared)
     shared.step.set_value(jax.numpy.uint32(9))
     with pytest.raises(UsageError, match=r"Adam has made 3 updates, other counts of the optimizer are at \[9\]"):

@@ -63,7 +63,7 @@ def refused(path: Path, content: bytes) -> StorageFileError:
         (GOOD + b"P  1 0\n" + VALUE, "BadHeader", "or an empty one; expected `P name size flag`"),
         (GOOD + b"S b 1 0\n" + VALUE, "BadHeader", "expected `S name size`"),
         (GOOD + b"S b +1\n" + VALUE, "BadHeader", "the size '+1'"),
-        (GOOD + "S b ١\n".encode() + VALUE, "BadHeader", "the size"),
+        (GOOD + "S b \u0661\n".encode() + VALUE, "BadHeader", "the size"),
         (GOOD + b"S b 0x1\n" + VALUE, "BadHeader", "the size '0x1'"),
         (GOOD + b"S b 99999999999999999999\n" + VALUE, "BadHeader", "expected digits up to"),
         (GOOD + b"S b " + b"9" * 9000 + b"\n", "BadHeader", "expected digits up to"),
@@ -198,9 +198,10 @@ def test_no_shortened_file_is_taken_for_whole(tmp_path: Path, cut: int):
         checkpoint = read(tmp_path / "x")
         check_sections(checkpoint, [Wanted(*each) for each in MODEL])
     except (StorageFileError, StorageMismatchError) as error:
-        assert str(error.kind) in ("Truncated", "MissingSection", "TrailingData"), error
+        kind = str(error.kind)
     else:
-        assert checkpoint.scalars.keys() < SCALARS.keys()
+        kind = "a scalar less" if checkpoint.scalars.keys() < SCALARS.keys() else "taken for whole"
+    assert kind in ("Truncated", "MissingSection", "TrailingData", "a scalar less")
 
 
 @settings(max_examples=300, deadline=None)
@@ -212,8 +213,11 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     try:
         checkpoint = read(path)
     except StorageFileError as error:
-        assert str(error).startswith(str(path))
+        said = str(error)
     else:
+        said = ""
+    assert said.startswith(str(path) if said else "")
+    if not said:
         assert (head + tail).startswith(b"storage-ckpt v")
         assert sum(each.size for each in checkpoint.sections) <= len(tail) + 1
 

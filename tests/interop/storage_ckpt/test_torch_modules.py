@@ -200,7 +200,7 @@ def test_a_load_that_fails_half_way_puts_everything_back(monkeypatch: pytest.Mon
         copy(target, source)
 
     monkeypatch.setattr(torch_side, "_copy", failing)
-    with pytest.raises(RuntimeError, match="the device is gone"):
+    with pytest.raises(RuntimeError, match=r"the device is gone"):
         load_params(module, DATA / "v3_mlp2_moments_adamK.ckpt", optimizer=optimizer)
 
     assert bits(module, optimizer) == before
@@ -214,13 +214,13 @@ def test_unknown_layers_and_optimizers_are_refused_by_name(tmp_path: Path):
     with pytest.raises(UsageError, match=r"the module itself: .*GRUCell holds weight_ih"):
         save_params(nn.GRUCell(1, 1), path)
     module = mlp()
-    with pytest.raises(UsageError, match="SGD: the format has a place for Adam's moments only"):
+    with pytest.raises(UsageError, match=r"SGD: the format has a place for Adam's moments only"):
         save_params(module, path, optimizer=torch.optim.SGD(module.parameters(), 0.1))
-    with pytest.raises(UsageError, match="amsgrad keeps a third moment"):
+    with pytest.raises(UsageError, match=r"amsgrad keeps a third moment"):
         save_params(module, path, optimizer=torch.optim.Adam(module.parameters(), amsgrad=True))
-    with pytest.raises(UsageError, match="1 parameters of the optimizer are in none of the modules"):
+    with pytest.raises(UsageError, match=r"1 parameters of the optimizer are in none of the modules"):
         save_params(module, path, optimizer=torch.optim.Adam([*module.parameters(), nn.Parameter(torch.zeros(1))]))
-    with pytest.raises(UsageError, match="neither a torch.nn.Module nor a flax.nnx.Module"):
+    with pytest.raises(UsageError, match=r"neither a torch.nn.Module nor a flax.nnx.Module"):
         save_params(object(), path)
     optimizer = scrambled(module, 5)
     optimizer.state[module[0].bias]["step"] += 1
@@ -245,9 +245,9 @@ def test_a_user_s_own_walk_names_every_tensor_once(tmp_path: Path):
         UsageError, match=r"walk: left out: head.bias\. Name each tensor of the module once: head.weight"
     ):
         save_params(module, tmp_path / "x", walk=["table.weight", "head.weight"])
-    with pytest.raises(UsageError, match="walk: no tensor of the module: nose"):
+    with pytest.raises(UsageError, match=r"walk: no tensor of the module: nose"):
         save_params(module, tmp_path / "x", walk=["nose"])
-    with pytest.raises(UsageError, match="walk: named twice: head.bias"):
+    with pytest.raises(UsageError, match=r"walk: named twice: head.bias"):
         save_params(module, tmp_path / "x", walk=["table.weight", "head.weight", "head.bias", "head.bias"])
 
 
@@ -309,7 +309,7 @@ def test_one_optimizer_may_train_several_modules(tmp_path: Path):
 
 def test_scalars_of_the_caller_s_may_not_take_adam_s_names(tmp_path: Path):
     module = mlp()
-    with pytest.raises(StorageNameError, match="two scalars have the name opt.t"):
+    with pytest.raises(StorageNameError, match=r"two scalars have the name opt.t"):
         save_params(module, tmp_path / "x", optimizer=scrambled(module, 3), scalars={"opt.t": 1.0})
 
 
@@ -338,7 +338,7 @@ def test_a_tied_weight_must_be_the_same_at_both_places(tmp_path: Path):
     load_params(tied, tmp_path / "x")
     ones = np.ones(4, np.float32)
     write(tmp_path / "x", [Section("P", "0.weight", ones), Section("P", "1.weight", ones * 2)])
-    with pytest.raises(UsageError, match="0.weight and 1.weight are one tensor in the model, and two different ones"):
+    with pytest.raises(UsageError, match=r"0.weight and 1.weight are one tensor in the model, and two different ones"):
         load_params(tied, tmp_path / "x")
 
 

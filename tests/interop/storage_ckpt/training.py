@@ -1,8 +1,8 @@
 """Small trainings for tests that go on in another process: `training.py FRAMEWORK STEPS [--load FILE] [--save FILE]`.
 
-Prints the digest of every weight, statistic and moment after the steps. The data of step k depend on k alone, so that a
-training that was loaded at step k goes on as one that never stopped. `--drop moments` or `--drop scalars` loses a part of
-the file on the way.
+Prints the digest of every weight, statistic and moment after the steps. The data of step k depend on k alone, so that
+a training that was loaded at step k goes on as one that never stopped. `--drop moments` or `--drop scalars` loses a part
+of the file on the way.
 """
 
 import argparse
