@@ -43,7 +43,7 @@ def trees(draw: st.DrawFn, depth: int = 2) -> Any:
                 "norm": lambda size=size: nn.BatchNorm1d(size),
                 "plain": lambda size=size: nn.BatchNorm2d(size, affine=False),
             }
-            layers.append(made.get(kind, nn.ReLU)())
+            layers.append(made[kind]() if kind in made else nn.ReLU())
     return nn.Sequential(*layers)
 
 
@@ -81,13 +81,13 @@ def test_random_modules_come_back_with_their_moments_in_every_layout(
     tmp_path_factory: pytest.TempPathFactory, modules: list[Any], layout: str
 ):
     path = tmp_path_factory.getbasetemp() / "torch.ckpt"
+    names = [f"net{at}" for at in range(len(modules))]
     optimizers = [scrambled(module, 3 + at) for at, module in enumerate(modules)]
     before = [bits(*pair) for pair in zip(modules, optimizers, strict=True)]
     if layout == "one":
         modules, optimizers, before = modules[:1], optimizers[:1], before[:1]
         save_params(modules[0], path, optimizer=optimizers[0])
     else:
-        names = [f"net{at}" for at in range(len(modules))]
         given_modules = modules if layout == "plain" else dict(zip(names, modules, strict=True))
         given_optimizers = optimizers if layout == "plain" else dict(zip(names, optimizers, strict=True))
         order = "params-then-state" if layout == "params-then-state" else "per-module"

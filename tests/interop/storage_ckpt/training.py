@@ -1,8 +1,8 @@
 """Small trainings for tests that go on in another process: `training.py FRAMEWORK STEPS [--load FILE] [--save FILE]`.
 
 Prints the digest of every weight, statistic and moment after the steps. The data of step k depend on k alone, so that
-a training that was loaded at step k goes on as one that never stopped. `--drop moments` or `--drop scalars` loses a part
-of the file on the way.
+a training that was loaded at step k goes on as one never stopped. `--drop moments` or `--drop scalars` loses a part of
+the file on the way.
 """
 
 import argparse
@@ -93,7 +93,8 @@ def main() -> None:
     options = parser.parse_args()
     load = dropped(options.load, options.drop) if options.drop else options.load
     training = torch_training if options.framework == "torch" else nnx_training
-    digest, save = training(*options.steps, load)
+    first, last = options.steps
+    digest, save = training(first, last, load)
     if options.save:
         save(options.save)
     print(digest)

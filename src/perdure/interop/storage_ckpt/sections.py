@@ -31,7 +31,7 @@ class Section:
     """Adam's first moment, like `value`; None if the section has no moments."""
     v: np.ndarray | None = None
     """Adam's second moment."""
-    offset: int = 0
+    offset: int = field(default=0, kw_only=True)
     """The byte of the file at which the section's header begins."""
 
     @property
