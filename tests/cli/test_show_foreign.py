@@ -78,8 +78,8 @@ def test_a_dry_run_shows_old_and_new_names(perdure_cli, tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--to", "npz"], "--to npz: is no kind; choose from perdure, safetensors"),
-        (["--to", "nnx-ppo"], "--to nnx-ppo: is read, but not written; choose from perdure, safetensors"),
+        (["--to", "npz"], "--to npz: is no kind; choose from perdure, "),
+        (["--to", "nnx-ppo"], "--to nnx-ppo: is read, but not written; choose from perdure, "),
         (["--map", "actor"], "--map actor: write PATTERN=REPLACEMENT, for instance"),
         (["--map", "(=x"], "--map (=x: missing ), unterminated subpattern"),
         (["--map", r"a=\7"], r"--map a=\7: invalid group reference 7"),
@@ -118,3 +118,11 @@ def test_a_run_stands_for_its_newest_checkpoint(perdure_cli, tmp_path: Path):
         )
     missing = perdure_cli("convert", tmp_path / "run@7", tmp_path / "x.safetensors")
     assert (missing.code, missing.out) == (4, "")
+
+
+def test_an_agent_s_file_is_named(perdure_cli):
+    result = perdure_cli("show", Path(__file__).parent.parent / "data/storage_ckpt/v3_multi_unprefixed_sac.ckpt")
+
+    assert (result.code, result.err) == (0, "")
+    assert "storage-ckpt v3\n" in result.out
+    assert "  looks like SAC: actor, critic, critic\n" in result.out

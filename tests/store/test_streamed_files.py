@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from perdure.errors import CommitError
 from perdure.store.filesystem import FileSystem
-from perdure.store.streamed_files import replace_streamed
+from perdure.store.streamed_files import create_streamed, replace_streamed
 from perdure.testing import Fault, FaultyFileSystem
 
 
@@ -59,3 +60,30 @@ def test_pieces_that_cannot_be_made_leave_what_was_there(tmp_path: Path, kind: t
 
     assert names(tmp_path) == ["a.bin"]
     assert (tmp_path / "a.bin").read_bytes() == b"old"
+
+
+def test_a_new_file_is_there_whole_or_not_at_all(tmp_path: Path):
+    path = tmp_path / "deep" / "a.bin"
+    failures = []
+    for fault in Fault.at_each_call(errno.ENOSPC, errno.EIO):
+        try:
+            create_streamed(path, [b"new", b"er"], FaultyFileSystem(FileSystem(), fault))
+        except CommitError as error:
+            failures.append(str(error))
+        if path.exists():
+            assert path.read_bytes() == b"newer"
+            path.unlink()
+        if path.parent.exists():
+            assert names(path.parent) == []
+
+    assert len(failures) >= 10
+    assert all(failure.startswith(f"{path}: was not written: ") for failure in failures)
+
+
+def test_a_new_file_takes_nobody_s_place(tmp_path: Path):
+    (tmp_path / "a.bin").write_bytes(b"theirs")
+    with pytest.raises(CommitError, match=r"a\.bin: was not written: .*a\.bin exists"):
+        create_streamed(tmp_path / "a.bin", [b"ours"])
+
+    assert names(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == b"theirs"

@@ -1,9 +1,10 @@
-"""Files of any size that stand alone, written piece by piece and replaced durably."""
+"""Files of any size that stand alone, written piece by piece, durably, whole or not at all."""
 
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
+from perdure.errors import CommitError
 from perdure.store.filesystem import FileSystem
 from perdure.store.store import Bytes
 
@@ -32,3 +33,29 @@ def replace_streamed(path: Path, pieces: Iterable[Bytes], filesystem: FileSystem
         temporary.unlink(missing_ok=True)
         raise
     disk.sync_directory(path.parent)
+
+
+def create_streamed(path: Path, pieces: Iterable[Bytes], filesystem: FileSystem | None = None) -> None:
+    """Makes a file of any size where none stands: after a crash it is there whole, or not at all.
+
+    Args:
+        path: the file; directories that lead to it are made.
+        pieces: the content; made one by one as they are written.
+        filesystem: how the disk is reached.
+
+    Raises:
+        CommitError: the disk failed, or something stands there; nothing was left of it.
+    """
+    disk = filesystem or FileSystem()
+    temporary = path.with_name(f".{secrets.token_hex(8)}.new")
+    try:
+        try:
+            disk.make_directory(path.parent)
+            disk.write_file(temporary, pieces)
+            disk.sync_file(temporary)
+            disk.rename(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        disk.sync_directory(path.parent)
+    except OSError as error:
+        raise CommitError(f"{path}: was not written: {error}.") from error

@@ -18,7 +18,7 @@ from perdure.format.tensors import METADATA, contiguous_bytes, lay_out
 from perdure.interop.carried import Carried, Contents, Leaf, Prepared, described, described_array, refuse
 from perdure.interop.names import flat
 from perdure.interop.plain_trees import Losses
-from perdure.store.new_files import write_new_file
+from perdure.store.streamed_files import create_streamed
 from perdure.tree.leaves import Array, Tree
 
 MAX_HEADER_BYTES = 100_000_000
@@ -207,7 +207,7 @@ def _write(target: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str
         yield layout.header
         yield from (contiguous_bytes(array.value) for array in layout.arrays.values())
 
-    write_new_file(target, pieces())
+    create_streamed(target, pieces())
 
 
 def _damaged(path: Path, what: str) -> DamagedError:
