@@ -85,9 +85,7 @@ class TorchTrees:
         found: dict[Any, Any] = {}
         for key, child in node.items():
             if isinstance(key, OddKey):
-                self._losses.add(
-                    path, f"an entry with a key of {_kind(key.value)}, neither text nor an integer, not read."
-                )
+                self._note(path, f"an entry with a key of {_kind(key.value)}, neither text nor an integer, not read.")
                 continue
             self._spend(len(key) if isinstance(key, str) else 0, path)
             value = self.plain(child, (*path, key))
