@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import DQN, PPO, SAC
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tests.interop.torch_files import Members, assert_same, raw, rewritten
 
@@ -28,28 +27,30 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-SMALL: dict[str, Any] = {"net_arch": [8]}
+def small() -> dict[str, Any]:
+    """A new dict every time: models write into it."""
+    return {"net_arch": [8]}
 
 
 def ppo(steps: int = 16) -> PPO:
-    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, n_epochs=1, policy_kwargs=SMALL, device="cpu")
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, n_epochs=1, policy_kwargs=small(), device="cpu")
     return model.learn(steps) if steps else model
 
 
 def dqn() -> DQN:
-    options: dict[str, Any] = {"buffer_size": 20, "learning_starts": 4, "policy_kwargs": SMALL}
+    options: dict[str, Any] = {"buffer_size": 20, "learning_starts": 4, "policy_kwargs": small()}
     return DQN("MlpPolicy", "CartPole-v1", device="cpu", **options).learn(12)
 
 
 def sac() -> SAC:
-    options: dict[str, Any] = {"buffer_size": 20, "learning_starts": 4, "batch_size": 4, "policy_kwargs": SMALL}
+    options: dict[str, Any] = {"buffer_size": 20, "learning_starts": 4, "batch_size": 4, "policy_kwargs": small()}
     return SAC("MlpPolicy", "Pendulum-v1", device="cpu", **options).learn(8)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("make", [ppo, dqn, sac])
 def test_a_model_comes_as_its_parameters(tmp_path: Path, make: Any):
-    model: BaseAlgorithm = make()
+    model: Any = make()
     model.save(tmp_path / "model.zip")
     carried = KIND.read(tmp_path / "model.zip")
 
@@ -62,7 +63,7 @@ def test_a_model_comes_as_its_parameters(tmp_path: Path, make: Any):
     assert carried.metadata["stable_baselines3"] == "2.9.2"
     assert "Python" in carried.metadata["system_info"]
     if make is sac:
-        assert raw(carried.tree["pytorch_variables"]["log_ent_coef"]) == raw(model.log_ent_coef)  # pyright: ignore
+        assert raw(carried.tree["pytorch_variables"]["log_ent_coef"]) == raw(model.log_ent_coef)
 
 
 @pytest.mark.full
@@ -217,7 +218,7 @@ def test_nothing_in_a_pickle_is_run(model: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.full
 def test_statistics_of_a_normaliser_are_read(tmp_path: Path):
-    environment = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]))
+    environment: Any = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]))
     environment.reset()
     for _ in range(5):
         environment.step(np.array([0]))
@@ -225,8 +226,8 @@ def test_statistics_of_a_normaliser_are_read(tmp_path: Path):
     carried = KIND.read(tmp_path / "v.pkl")
 
     assert kind_of(tmp_path / "v.pkl") is KIND
-    assert raw(carried.tree["obs_rms"]["mean"]) == raw(environment.obs_rms.mean)  # pyright: ignore
-    assert raw(carried.tree["obs_rms"]["var"]) == raw(environment.obs_rms.var)  # pyright: ignore
+    assert raw(carried.tree["obs_rms"]["mean"]) == raw(environment.obs_rms.mean)
+    assert raw(carried.tree["obs_rms"]["var"]) == raw(environment.obs_rms.var)
     assert carried.tree["ret_rms"]["count"] == environment.ret_rms.count
     assert (carried.tree["clip_obs"], carried.tree["epsilon"]) == (10.0, 1e-8)
     assert "observation_space: an object of gymnasium.spaces.box.Box, not read." in carried.losses

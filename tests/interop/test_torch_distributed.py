@@ -57,9 +57,6 @@ def test_what_was_saved_comes_as_it_was(tmp_path: Path):
     carried = KIND.read(directory)
 
     assert kind_of(directory) is KIND
-    assert {key: list(value) if isinstance(value, dict) else None for key, value in carried.tree.items()} == {
-        key: list(value) if isinstance(value, dict) else None for key, value in carried.tree.items()
-    }
     assert carried.tree.keys() == state.keys()
     assert assert_same({key: carried.tree[key] for key in state}, state) == 9
     assert carried.losses == ()
@@ -202,8 +199,6 @@ def test_metadata_that_cannot_be_is_refused(tmp_path: Path, change: Callable[[to
 
 
 def test_two_items_at_one_place_are_refused(tmp_path: Path):
-    directory = sharded(tmp_path / "x", QUARTERS)
-
     def double(metadata: told.Metadata) -> None:
         metadata.state_dict_metadata["v"] = metadata.state_dict_metadata["w"]
         metadata.storage_data |= {
@@ -212,7 +207,7 @@ def test_two_items_at_one_place_are_refused(tmp_path: Path):
         metadata.planner_data = {"v": ("a", "b"), "w": ("a",)}
 
     directory = sharded(tmp_path / "y", QUARTERS, double)
-    with pytest.raises(DamagedError, match="a/b: stands there twice|a: stands there twice"):
+    with pytest.raises(DamagedError, match=r"\.metadata: a/b: stands there twice"):
         KIND.read(directory)
 
 

@@ -91,7 +91,7 @@ def test_a_name_that_is_cut_by_a_zero_is_refused():
 
 
 def test_a_name_that_stands_there_twice_is_refused():
-    with pytest.raises(DamagedError, match="x.zip: 'a': stands there twice"):
+    with pytest.raises(DamagedError, match=r"x\.zip: 'a': stands there twice"):
         opened(packed([("a", b"1"), ("a", b"2")]))
 
 
@@ -146,19 +146,13 @@ def test_a_bomb_that_claims_little_is_stopped_at_its_claim():
         opened(data).read("a")
 
 
-def shifted(data: bytes) -> bytes:
-    """Its first member's entry points to the second one, whose bytes both then are."""
-    second = data.index(b"PK\x03\x04", 4)
-    return directory_entry(data, *OFFSET, second).replace(b"two", b"one")
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda data: data[:-1], "no whole zip archive"),
         (lambda data: data[: len(data) // 2], "no whole zip archive: File is not a zip file"),
         (lambda data: b"", "no whole zip archive: File is not a zip file"),
-        (lambda data: data[200:], "no whole zip archive"),
+        (lambda data: data[200:], "'a/one': no member begins at byte -200"),
         (lambda data: directory_entry(data, *STORED_BYTES, 90)[:], "claims 50 bytes, but is stored plainly in 90"),
         (lambda data: directory_entry(directory_entry(data, *STORED_BYTES, 90), *SIZE, 90), "lies over the member"),
         (
@@ -166,7 +160,6 @@ def shifted(data: bytes) -> bytes:
             "'a/one': 4,",
         ),
         (lambda data: data.replace(b"a/one", b"a/eno", 1), "'a/one': is called 'a/eno' in the header before its bytes"),
-        (shifted, "lies over the member before it"),
     ],
 )
 def test_damage_is_refused_with_its_place(damage: Callable[[bytes], bytes], message: str):

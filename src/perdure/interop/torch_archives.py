@@ -24,9 +24,7 @@ LEGACY_VERSION = 1001
 
 NO_CHECKSUMS = "has no checksums, for torch was told to write none: a flipped bit in a tensor passes unnoticed"
 
-IS_LEGACY = (
-    "is of the format from before torch 1.6, which has no checksums: a flipped bit in a tensor passes unnoticed"
-)
+IS_LEGACY = "is of the format from before torch 1.6, which has no checksums: a flipped bit in a tensor passes unnoticed"
 
 PICKLE = "data.pkl"
 SCRIPT = "constants.pkl"

@@ -98,7 +98,7 @@ def storage_in(each: PersistentId, archive: TorchArchive) -> Tensor:
 
 
 def array_of(tensor: Tensor, archive: TorchArchive) -> np.ndarray:
-    """Its numbers: a read-only view of the file, or new memory where bytes or signs must be turned."""
+    """Its numbers: a read-only view of the file's bytes, or new memory where bytes or signs must be turned."""
     if prod(tensor.shape) == 0:
         return np.empty(tensor.shape, tensor.dtype)
     data = archive.read(tensor.storage)

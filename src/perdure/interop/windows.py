@@ -1,5 +1,6 @@
 """Bytes that are there already, as a file that is read: nothing more than what is asked for is copied."""
 
+import errno
 import io
 import mmap
 from pathlib import Path
@@ -29,10 +30,10 @@ class Window(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Goes to a position, never before the first byte."""
+        """Goes to a position; like that of files, one before the first byte is an `OSError`."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._data)}[whence]
         if start + offset < 0:
-            raise ValueError(f"byte {start + offset} is before the first one")
+            raise OSError(errno.EINVAL, f"byte {start + offset} is before the first one")
         self._position = start + offset
         return self._position
 
@@ -53,7 +54,15 @@ class Window(io.RawIOBase):
 
 
 def mapped(path: Path) -> memoryview:
-    """A file's bytes, read from the disk only where they are looked at."""
+    """A file's bytes for a quick look: read from the disk only where they are looked at, and only now.
+
+    A trainer that writes the file anew would change them under the reader, or even end the process (SIGBUS).
+    """
     with path.open("rb") as file:
         size = file.seek(0, io.SEEK_END)
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+
+
+def loaded(path: Path) -> memoryview:
+    """A file's bytes in memory, so that what was checked is what is used, whatever becomes of the file."""
+    return memoryview(path.read_bytes())

@@ -15,7 +15,7 @@ from perdure.interop.restricted_pickle import Dialect, Record, read_next
 from perdure.interop.torch_archives import TorchArchive, open_torch
 from perdure.interop.torch_tensors import array_of
 from perdure.interop.torch_trees import TorchTrees, with_tensors
-from perdure.interop.windows import Window, mapped
+from perdure.interop.windows import Window, loaded, mapped
 from perdure.interop.zips import Zip, first_name
 from perdure.tree.leaves import Tree
 
@@ -62,7 +62,7 @@ class Sb3File:
         losses = Losses()
         if _is_pickle(mapped(path)):
             return Carried(_pickled(path, losses), {}, losses.lines())
-        zipped = Zip(mapped(path), str(path))
+        zipped = Zip(loaded(path), str(path))
         tree = _tree(zipped, path, losses, with_arrays=True)
         return Carried(tree, _metadata(zipped), losses.lines())
 
@@ -143,7 +143,7 @@ def _text(zipped: Zip, name: str) -> str:
 
 def _pickled(path: Path, losses: Losses) -> dict[Any, Tree]:
     """The fields of the object in a pickle, which is a file of torch without storages."""
-    data = mapped(path)
+    data = loaded(path)
     content = read_next(Window(data), str(path), SB3).value
     archive = TorchArchive(str(path), "pickle", content, {}, lambda _: data[:0], len(data))
     kinds = frozenset({str(content.made_by)}) if isinstance(content, Record) else frozenset()

@@ -1,6 +1,6 @@
 """Files of `torch.save` (`.pt`, `.pth`, `.cleanrl_model`): read with the semantics of weights only, and written.
 
-Reading needs no torch and runs nothing: `restricted_pickle.py` reads the pickle, and tensors are views of the file.
+Reading needs no torch and runs nothing: `restricted_pickle.py` reads the pickle, and tensors are views of its bytes.
 """
 
 import io
@@ -20,7 +20,7 @@ from perdure.interop.torch_archives import TorchArchive, is_torch_file, open_tor
 from perdure.interop.torch_dtypes import DTYPES
 from perdure.interop.torch_tensors import Tensor, array_of
 from perdure.interop.torch_trees import WHOLE, TorchTrees, with_tensors
-from perdure.interop.windows import mapped
+from perdure.interop.windows import loaded, mapped
 from perdure.store.new_files import write_new_file
 from perdure.tree.leaves import Tree, leaves
 from perdure.tree.paths import Path as TreePath
@@ -50,7 +50,7 @@ class TorchFile:
 
     def read(self, path: Path) -> Carried:
         """The tree as it was saved; tensors are arrays."""
-        archive, losses = open_torch(mapped(path), str(path)), Losses()
+        archive, losses = open_torch(loaded(path), str(path)), Losses()
         tree = with_tensors(TorchTrees(archive, losses).tree(), lambda tensor: array_of(tensor, archive))
         metadata, notes = side_file(path)
         for note in (*_notes(archive), *notes):

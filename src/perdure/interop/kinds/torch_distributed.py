@@ -19,7 +19,7 @@ from perdure.interop.torch_dtypes import dtype_named
 from perdure.interop.torch_shards import METADATA, MODULE, Chunk, Item, Stored, read_items
 from perdure.interop.torch_tensors import Tensor, array_of
 from perdure.interop.torch_trees import LEFT_OUT, TorchTrees, with_tensors
-from perdure.interop.windows import mapped
+from perdure.interop.windows import loaded, mapped
 from perdure.tree.leaves import Tree
 from perdure.tree.paths import format_path
 
@@ -46,7 +46,7 @@ class TorchDistributedDirectory:
     def contents(self, path: Path) -> Contents:
         """What `.metadata` says; values that are no tensors are read, tensors are not."""
         items, version = read_items(path)
-        reader = _Reader(path)
+        reader = _Reader(path, mapped)
         found: list[Leaf] = []
         for item in items.values():
             value = reader.value(item, item.stored) if item.stored is not None else None
@@ -60,16 +60,17 @@ class TorchDistributedDirectory:
     def read(self, path: Path) -> Carried:
         """The dict that was saved; tensors are whole arrays."""
         items, _ = read_items(path)
-        reader = _Reader(path)
+        reader = _Reader(path, loaded)
         values = [(item.path, reader.read(item)) for item in items.values()]
         tree = _nested([(at, value) for at, value in values if value is not LEFT_OUT], path)
         return Carried(tree, {}, reader.losses.lines())
 
 
 class _Reader:
-    """One reading of a directory. Each file is mapped once."""
+    """One reading of a directory. Each file is opened once, by `bytes_of`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, bytes_of: Callable[[Path], memoryview]) -> None:
+        self._bytes_of = bytes_of
         self.losses = Losses()
         self._directory = directory
         self._files: dict[str, memoryview] = {}
@@ -124,7 +125,7 @@ class _Reader:
 
     def _opened(self, item: Item, stored: Stored) -> TorchArchive:
         if stored.file not in self._files:
-            self._files[stored.file] = mapped(self._directory / stored.file)
+            self._files[stored.file] = self._bytes_of(self._directory / stored.file)
         place = f"{self._directory / stored.file}: {format_path(item.path)}"
         return open_torch(self._files[stored.file][stored.offset : stored.offset + stored.length], place)
 
