@@ -8,9 +8,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
+
+pytest.importorskip("stable_baselines3")
+
+import gymnasium
 import torch
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize

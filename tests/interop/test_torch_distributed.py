@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
-import torch.distributed.checkpoint as dcp
 from tests.interop.torch_files import assert_same, raw
 from torch.distributed.checkpoint import metadata as told
 from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from perdure.errors import DamagedError, NoCheckpointError
 from perdure.interop import convert
@@ -31,7 +35,7 @@ def _one_thread() -> None:
 def saved(state: dict[str, Any], directory: Path, **options: Any) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that no group of processes is there
-        dcp.save(state, checkpoint_id=str(directory), no_dist=True, **options)
+        save(state, checkpoint_id=str(directory), no_dist=True, **options)
     return directory
 
 
@@ -61,7 +65,7 @@ def test_what_was_saved_comes_as_it_was(tmp_path: Path):
     assert assert_same({key: carried.tree[key] for key in state}, state) == 9
     assert carried.losses == ()
     target = {key: torch.zeros_like(value) for key, value in state["model"].items()}
-    dcp.load({"model": target}, checkpoint_id=str(directory), no_dist=True)
+    load({"model": target}, checkpoint_id=str(directory), no_dist=True)
     assert_same(carried.tree["model"], target)
 
 
@@ -127,7 +131,7 @@ def test_chunks_of_several_processes_become_one_array(tmp_path: Path):
     target = {"w": torch.zeros(4, 6)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dcp.load(target, checkpoint_id=str(directory), no_dist=True)
+        load(target, checkpoint_id=str(directory), no_dist=True)
 
     assert_same(KIND.read(directory).tree, target)
     assert_same(target, {"w": WHOLE})

@@ -64,7 +64,7 @@ def test_members_with_their_sizes_behind_them_and_of_the_large_format():
             return len(data)
 
     stream = Unseekable()
-    with zipfile.ZipFile(stream, "w") as archive:  # pyright: ignore[reportArgumentType]
+    with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("streamed", b"content")
 
     assert bytes(opened(file.getvalue()).read("big")) == b"content"

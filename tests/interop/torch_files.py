@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import _utils
 
 Members = dict[str, bytes]
 
@@ -96,14 +97,18 @@ def tensor(
     place: Any = None, offset: Any = 0, size: Any = (2, 2), stride: Any = (2, 1), function: Any = None, *rest: Any
 ) -> Call:
     """A call that gives a tensor of the storage `0`, four float32."""
-    function = function or torch._utils._rebuild_tensor_v2
+    function = function or _utils._rebuild_tensor_v2
     more = rest or (False, OrderedDict())
     return Call(function, storage() if place is None else place, offset, size, stride, *more)
 
 
-def made(value: Any, path: Path, storages: Members | None = None, data: bytes | None = None, **others: bytes) -> Path:
+def made(
+    value: Any, path: Path, storages: Members | None = None, data: bytes | None = None, others: Members | None = None
+) -> Path:
     """A file as torch writes it, with a pickle of anything."""
-    content = {"data.pkl": pickled(value) if data is None else data, "byteorder": b"little", "version": b"3\n"} | others
+    content = {"data.pkl": pickled(value) if data is None else data, "byteorder": b"little", "version": b"3\n"} | (
+        others or {}
+    )
     blobs = {"0": np.arange(4, dtype=np.float32).tobytes()} if storages is None else storages
     with zipfile.ZipFile(path, "w") as archive:
         for name, blob in (content | {f"data/{key}": blob for key, blob in blobs.items()}).items():
