@@ -13,7 +13,7 @@ import numpy as np
 
 from perdure.errors import DamagedError, UnsupportedLeafError
 from perdure.format.dtypes import dtype_of
-from perdure.interop.restricted_pickle import Name, Record
+from perdure.interop.pickled_values import Name, Record
 
 MAX_AXES = 32
 """The most axes of an array; JAX and NumPy 1 have no more."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import DamagedError, UsageError
-from perdure.interop.restricted_pickle import Dialect, Name, PersistentId, read_next
+from perdure.interop.pickled_values import Name, PersistentId
+from perdure.interop.restricted_pickle import Dialect, read_next
 from perdure.interop.torch_dtypes import dtype_of_storage
 from perdure.interop.windows import Window
 from perdure.interop.zips import Zip, first_name

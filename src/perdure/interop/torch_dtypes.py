@@ -6,7 +6,7 @@ import numpy as np
 
 from perdure.errors import DamagedError
 from perdure.format.dtypes import dtype_of
-from perdure.interop.restricted_pickle import Name
+from perdure.interop.pickled_values import Name
 
 DTYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from perdure.errors import DamagedError
+from perdure.interop.pickled_values import Name, OddKey, Record
 from perdure.interop.plain_trees import MAX_DEPTH
-from perdure.interop.restricted_pickle import Name, OddKey, Record, read_pickle
+from perdure.interop.restricted_pickle import read_pickle
 from perdure.interop.torch_archives import TORCH
 from perdure.interop.torch_tensors import MAX_AXES, MAX_ELEMENTS, lengths_in
 

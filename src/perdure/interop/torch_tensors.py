@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perdure.errors import DamagedError
-from perdure.interop.restricted_pickle import Name, PersistentId, Record
+from perdure.interop.pickled_values import Name, PersistentId, Record
 from perdure.interop.torch_archives import TorchArchive
 from perdure.interop.torch_dtypes import dtype_named, dtype_of_storage
 

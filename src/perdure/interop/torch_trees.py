@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.errors import DamagedError, UnsupportedLeafError
-from perdure.interop.pickled_arrays import PickledArray, array_in, bytes_in
+from perdure.interop.pickled_arrays import PickledArray, array_in
+from perdure.interop.pickled_values import Name, OddKey, PersistentId, Record
 from perdure.interop.plain_trees import FREE_BYTES, MAX_DEPTH, MAX_GROWTH, NODE_BYTES, Losses
-from perdure.interop.restricted_pickle import Name, OddKey, PersistentId, Record
 from perdure.interop.torch_archives import TorchArchive
 from perdure.interop.torch_tensors import NotReadError, Tensor, storage_in, tensor_in
+from perdure.interop.torch_values import READERS, set_items
 from perdure.tree.leaves import Tree
 from perdure.tree.paths import Path, format_path
 
@@ -142,8 +143,8 @@ class TorchTrees:
         name = f"{record.made_by.module.replace('__builtin__', 'builtins')}.{record.made_by.name}"
         if name in _MAPPINGS:
             return self._ordered(record, _MAPPINGS[name], path)
-        if name in _READERS:
-            value = _READERS[name](record)
+        if name in READERS:
+            value = READERS[name](record)
             if value is not None:
                 loss, content = value
                 if loss:
@@ -168,7 +169,7 @@ class TorchTrees:
         """A whole module: what its `state_dict()` would hold, under nested names."""
         self._note(path, f"an object of {name}, of which only parameters and buffers are read.")
         passing = fields.get("_non_persistent_buffers_set")
-        left = _set_items(passing) if isinstance(passing, Record) else []
+        left = set_items(passing) if isinstance(passing, Record) else []
         found: dict[Any, Any] = {}
         for part in _MODULE_PARTS:
             entries = fields[part].entries if isinstance(fields[part], Record) else fields[part]
@@ -210,77 +211,3 @@ def with_tensors(tree: Tree, turn: Callable[[Tensor], Any]) -> Any:
 
 def _kind(value: Any) -> str:
     return f"the class {value.made_by}" if isinstance(value, Record) else f"the type {type(value).__name__}"
-
-
-def _set_items(record: Record) -> list[Any]:
-    """Protocols before 4 make sets by a call on a list."""
-    match record.arguments:
-        case ([*items],):
-            return items
-        case _:
-            return record.items
-
-
-def _only_argument(record: Record) -> Any:
-    return record.arguments[0] if len(record.arguments) == 1 else None
-
-
-def _size(record: Record) -> tuple[str, Any] | None:
-    value = _only_argument(record)
-    return ("a torch.Size became a tuple.", value) if isinstance(value, tuple) else None
-
-
-def _device(record: Record) -> tuple[str, Any] | None:
-    parts = record.arguments
-    return ("a torch.device became its name.", ":".join(map(str, parts))) if _are_words(parts) else None
-
-
-def _are_words(parts: tuple[Any, ...]) -> bool:
-    return bool(parts) and all(isinstance(part, str | int) for part in parts)
-
-
-def _complex(record: Record) -> tuple[str, Any] | None:
-    are_floats = [type(part) for part in record.arguments] == [float, float]
-    return ("", complex(*record.arguments)) if are_floats else None
-
-
-def _bytes(record: Record) -> tuple[str, Any] | None:
-    value = bytes_in(record)
-    return ("", value) if isinstance(value, bytes) else None
-
-
-def _bytearray(record: Record) -> tuple[str, Any] | None:
-    value = bytes_in(_only_argument(record)) if record.arguments else b""
-    return ("a bytearray became bytes.", value) if isinstance(value, bytes) else None
-
-
-def _no_bytes(record: Record) -> tuple[str, Any] | None:
-    return None if record.arguments else ("", b"")
-
-
-def _counter(record: Record) -> tuple[str, Any] | None:
-    value = _only_argument(record)
-    return ("a Counter became a dict.", value) if isinstance(value, dict) else None
-
-
-def _set(record: Record) -> tuple[str, Any]:
-    return "a set became a list.", list(_set_items(record))
-
-
-def _deque(record: Record) -> tuple[str, Any]:
-    return "a deque became a list.", record.items
-
-
-_READERS: dict[str, Callable[[Record], tuple[str, Any] | None]] = {
-    "torch.Size": _size,
-    "torch.device": _device,
-    "builtins.complex": _complex,
-    "builtins.set": _set,
-    "builtins.frozenset": _set,
-    "builtins.bytes": _no_bytes,
-    "builtins.bytearray": _bytearray,
-    "_codecs.encode": _bytes,
-    "collections.Counter": _counter,
-    "collections.deque": _deque,
-}
-"""What a call stands for: a loss, or none, and a node; None if it is not as Python writes it."""
