@@ -66,8 +66,9 @@ class SafetensorsFile:
     def read(self, path: Path) -> Carried:
         """A flat tree: arrays by name, and plain values that perdure put into the metadata."""
         tensors, metadata, data_start = _header(path)
-        has_data = any(each.stop for each in tensors)
-        data = np.asarray(np.memmap(path, np.uint8, "r", offset=data_start)) if has_data else np.empty(0, np.uint8)
+        data = np.fromfile(
+            path, np.uint8, offset=data_start
+        )  # no map: whoever trains may write the file anew meanwhile
         tree: dict[Any, Tree] = {each.name: _array(data, each) for each in tensors}
         plain, notes = _plain_of(metadata)
         losses = Losses()
