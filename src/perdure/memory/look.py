@@ -58,7 +58,7 @@ class Seen:
     unit: str
     """The access path of what it is a part of: a variable, an attribute, or an object of a library as a whole."""
     kind: str
-    """`DATA`, `LIVE` or `ITERATOR`."""
+    """`DATA`, `LIVE`, `TENSOR` or `ITERATOR`."""
     held: bool
     """Whether the snapshot holds this very object."""
 

@@ -14,7 +14,7 @@ from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError
 from perdure.memory.containers import base_of, plain_of
-from perdure.memory.values import ITERATOR, LIVE, PART, advance, is_tensor, kind_of
+from perdure.memory.values import ITERATOR, LIVE, PART, TENSOR, advance, is_tensor, kind_of
 from perdure.tree.snapshot import Snapshot
 
 Put = Callable[[Any], None]
@@ -114,7 +114,7 @@ def put_saved(target: Target, snapshot: Snapshot, number: int, resolver: Resolve
     kind = kind_of(target.value)
     if kind == ITERATOR:
         advance(target.value, tree, resolver)
-    elif kind == LIVE and (in_place or not is_tensor(target.value)):
+    elif kind in (LIVE, TENSOR) and (in_place or not is_tensor(target.value)):
         if not in_place:
             raise CaptureError("others share it, which were restored as they should be.")
         _restore(walk, target.value, tree, step)

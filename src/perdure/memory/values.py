@@ -30,6 +30,7 @@ from perdure.tree.snapshot import Component, Snapshot
 DATA = "data"
 """Numbers, text, arrays of NumPy and JAX, and containers of nothing else: copied as a whole."""
 LIVE = "live"
+TENSOR = "tensor"
 """Generators and tensors, which others may refer to: changed in place."""
 ITERATOR = "iterator"
 """Python's own iterators and counters, and generators (`yield`), by how far they are."""
@@ -51,7 +52,7 @@ _DEEPEST = 50
 
 
 def kind_of(obj: Any) -> str | None:
-    """Whether an object is one value: `DATA`, `LIVE` or `ITERATOR`; None if it is to be looked into."""
+    """Whether an object is one value: `DATA`, `LIVE`, `TENSOR` or `ITERATOR`; None if it is to be looked into."""
     kind = type(obj)
     if _is_flat(obj) or (kind in CONTAINERS and _is_data(obj, [MOST_ITEMS], 0)):
         return DATA
@@ -59,7 +60,9 @@ def kind_of(obj: Any) -> str | None:
         return DATA
     if kind is random.Random or isinstance(obj, _NUMPY_GENERATORS):
         return LIVE
-    if is_tensor(obj) or f"{kind.__module__}.{kind.__name__}" == _TORCH_GENERATOR:
+    if is_tensor(obj):
+        return LIVE if obj.requires_grad and obj.is_leaf else TENSOR
+    if f"{kind.__module__}.{kind.__name__}" == _TORCH_GENERATOR:
         return LIVE
     return ITERATOR if kind in (*_ITERATORS, *_OF_ITERATORS, itertools.count, types.GeneratorType) else None
 

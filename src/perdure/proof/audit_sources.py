@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from perdure.memory.frames import is_users, tree_of
-from perdure.memory.values import DATA, ITERATOR
+from perdure.memory.values import DATA, ITERATOR, TENSOR
 
 MOST = 3
 """Places that are told of one variable."""
@@ -96,7 +96,7 @@ def advice_for(place: str, *, kind: str, is_value: bool) -> str:
 
     Args:
         place: the access path of what is missing.
-        kind: of its first part that differs: `DATA`, `LIVE` or `ITERATOR`.
+        kind: of its first part that differs: `DATA`, `LIVE`, `TENSOR` or `ITERATOR`.
         is_value: whether it is one value as a whole.
     """
     root, _, variable = place.partition(": ")
@@ -109,7 +109,7 @@ def advice_for(place: str, *, kind: str, is_value: bool) -> str:
         return f"{name} is bound by a closure: keep it in an object with state_dict() and load_state_dict() instead."
     variable = variable.partition("[")[0] if variable.endswith("]") and "." not in variable else variable
     keyword = name.lower().strip("_") or "state"
-    if kind == DATA and is_value:
+    if kind in (DATA, TENSOR) and is_value:  # a value comes back as a new one
         line = f"restore(..., {keyword}={variable}), boundary(..., {keyword}={variable})"
         return f"Hand it in: {line}, and assign what restore returns."
     if is_value:
