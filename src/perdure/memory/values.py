@@ -30,8 +30,9 @@ from perdure.tree.snapshot import Component, Snapshot
 DATA = "data"
 """Numbers, text, arrays of NumPy and JAX, and containers of nothing else: copied as a whole."""
 LIVE = "live"
+"""Generators and parameters, which others may refer to: changed in place."""
 TENSOR = "tensor"
-"""Generators and tensors, which others may refer to: changed in place."""
+"""Other tensors: changed in place, too, but what `restore` returns is a new one."""
 ITERATOR = "iterator"
 """Python's own iterators and counters, and generators (`yield`), by how far they are."""
 
