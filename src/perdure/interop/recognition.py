@@ -8,7 +8,7 @@ from typing import Any
 from perdure.errors import NoCheckpointError, UsageError
 from perdure.interop.carried import Kind, WritableKind
 
-_NAMES = ("perdure", "nnx-ppo", "safetensors")
+_NAMES = ("perdure", "nnx-ppo", "orbax", "safetensors")
 """Of all kinds, in the order in which content is looked at; each has its file in `interop/kinds/`."""
 
 SUFFIXES = {".safetensors": "safetensors"}
