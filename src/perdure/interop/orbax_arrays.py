@@ -88,20 +88,30 @@ def orbax_leaves(directory: Path) -> tuple[list[Leaf], list[str]]:
             found.append(Leaf(leaf.name, described(value)))
             continue
         dtype, shape = array.dtype.numpy_dtype, tuple(array.shape)
-        what = described_array(dtype, shape)
-        what += (
-            f", a {keys[leaf.path]} key"
-            if leaf.path in keys
-            else ", a plain value" * (leaf.kind == SCALAR and dtype.name in _PLAIN)
-        )
+        what = described_array(dtype, shape) + _more_of(leaf, dtype, keys.get(leaf.path))
         found.append(Leaf(leaf.name, what, prod(shape) * dtype.itemsize))
     return found, []
+
+
+def _more_of(leaf: OrbaxLeaf, dtype: np.dtype, implementation: str | None) -> str:
+    if implementation is not None:
+        return f", a {implementation} key"
+    return ", a plain value" if leaf.kind == SCALAR and dtype.name in _PLAIN else ""
 
 
 def _told_of(leaf: OrbaxLeaf) -> str:
     if leaf.kind in EMPTY:
         return described(EMPTY[leaf.kind])
-    return leaf.kind if leaf.shape is None else described_array(leaf.kind, leaf.shape)
+    return leaf.kind if leaf.piece is None else f"written as {described_array(leaf.kind, leaf.piece)}"
+
+
+def _is_made_of(piece: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether pieces fill a shape: devices hold parts of equal size."""
+    if piece is None:
+        return True
+    if len(piece) != len(shape):
+        return False
+    return all(part and length % part == 0 for part, length in zip(piece, shape, strict=True))
 
 
 def _strings(directory: Path, tree: OrbaxTree) -> dict[str, str]:
@@ -191,8 +201,8 @@ class _Arrays:
         except _FAILURES as error:
             raise self._unreadable(leaf, _reason(error)) from error
         shape, dtype = tuple(opened.shape), opened.dtype.numpy_dtype
-        if leaf.shape is not None and leaf.shape != shape:
-            raise self._unreadable(leaf, f"the shape {shape} in the array, {leaf.shape} in {METADATA}")
+        if not _is_made_of(leaf.piece, shape):
+            raise self._unreadable(leaf, f"the shape {shape} in the array, written as {leaf.piece} in {METADATA}")
         if dtype.hasobject or (leaf.kind == SCALAR and shape):
             raise self._unreadable(leaf, f"{described_array(dtype, shape)} where {METADATA} has a {leaf.kind}")
         self._allowed_bytes -= prod(shape) * dtype.itemsize

@@ -39,8 +39,8 @@ class OrbaxLeaf:
     """The steps that lead to it: names, and integers for positions."""
     kind: str
     """`jax.Array` and its like, `scalar`, `string`, or one of `EMPTY`."""
-    shape: tuple[int, ...] | None
-    """The shape that was written; not stated of every kind, and not by older versions."""
+    piece: tuple[int, ...] | None
+    """The shape of the pieces in which devices wrote it; not stated of every kind, and not by older versions."""
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ def _step(text: str, key_type: Any) -> str | int:
     if key_type == _NAME:
         return text
     if key_type != _POSITION or str(int(text)) != text or int(text) < 0:
-        raise TypeError(f"a key {text[:80]!a} of the type {str(key_type)[:40]!a}")
+        raise TypeError(f"a key {text[:80]!a} of the type {repr(key_type)[:40]}")
     return int(text)
 
 

@@ -125,9 +125,7 @@ def _as_stored(node: Tree, losses: Losses, path: TreePath = ()) -> Tree:
         case np.ndarray() | np.generic():
             return _array_as_stored(node, losses, path)
         case str():
-            losses.add(
-                path, "a text, which PyTreeCheckpointer writes, and StandardCheckpointer reads but never writes."
-            )
+            losses.add(path, "a text; StandardCheckpointer reads it, but only PyTreeCheckpointer writes such ones.")
     return node
 
 

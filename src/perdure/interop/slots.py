@@ -31,14 +31,16 @@ class Slot:
     """From a fitting value what is put there; may fail, and changes nothing."""
     put: Callable[[Any], None]
     """Puts it there."""
-    plain: type = type(None)
-    """The type of a plain value."""
+    plain: type | None = None
+    """The type of a plain value; None of an array."""
     trouble: str = ""
     """Why nothing can be put there, a sentence."""
 
     def described(self) -> str:
         """`float32 4×8`."""
-        return f"a plain {self.plain.__name__}" if self.dtype is None else described_array(self.dtype, self.shape)
+        if self.dtype is not None:
+            return described_array(self.dtype, self.shape)
+        return f"a plain {self.plain.__name__ if self.plain else 'value'}"
 
 
 @dataclass(frozen=True, eq=False)

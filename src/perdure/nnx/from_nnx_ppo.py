@@ -1,7 +1,7 @@
 """Going on from a checkpoint of nnx-ppo, once `perdure convert` has made one of perdure's of it.
 
-What was learned comes over exactly: weights, normaliser, optimizer, counters, keys. The training that goes on is another
-one all the same, for perdure draws its random numbers in another order (docs/convert.md).
+What was learned comes over exactly: weights, normaliser, optimizer, counters, keys. The training that goes on is
+another one all the same, for perdure draws its random numbers in another order (docs/convert.md).
 """
 
 import re
@@ -74,8 +74,8 @@ def load_nnx_ppo(
         networks: built as nnx-ppo's were: the same layers and sizes.
         optimizer: with the same transformations: clipping, Adam or AdamW.
         env: what will be trained in.
-        rename: from a variable's dotted name in nnx-ppo (`layers.1.action.layers.0.linear.kernel`) to its name here, for
-            modules of your own; after the names that perdure knows.
+        rename: from a variable's dotted name in nnx-ppo (`layers.1.action.layers.0.linear.kernel`) to its name here,
+            for modules of your own; called with the names that perdure's own rules give.
 
     Raises:
         UsageError: `path` holds something else, or a variable is missing, has no place or another shape or dtype: all
@@ -113,9 +113,7 @@ def load_nnx_ppo(
 
 def _read(path: Path) -> dict[str, Any]:
     if (path / "metadata.pkl").is_file():
-        raise UsageError(
-            f"{path}: a checkpoint of nnx-ppo itself. Make one of perdure of it: perdure convert {path} NEW"
-        )
+        raise UsageError(f"{path}: a checkpoint of nnx-ppo itself; write it anew first: perdure convert {path} NEW")
     plain = perdure.read(path)
     missing = [name for name in PARTS if name not in plain]
     if missing or "eval_history" in plain:
@@ -222,7 +220,7 @@ def _refuse(path: str | Path, pairs: list[_Pair]) -> None:
 
 
 def _like(fresh: Any, saved: Any, part: str, missing: list[str]) -> Any:
-    """The saved values in the classes of a fresh tree if its leaves are the same; else the fresh tree, which is said."""
+    """The saved values in a fresh tree's classes if its leaves are the same; else the fresh tree, and that is said."""
     with_paths, structure = jax.tree_util.tree_flatten_with_path(fresh)
     held = _flat(saved)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in with_paths]
