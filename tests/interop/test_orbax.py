@@ -61,9 +61,9 @@ TREE: dict[str, Any] = {
 }
 """What NumPy and Python hold; as it should come back, the tuples are lists and the named tuple a dict."""
 
-EXPECTED = TREE | {"moments": {"mu": TREE["moments"].mu, "nu": list(TREE["moments"].nu)}}
+EXPECTED: dict[Any, Any] = TREE | {"moments": {"mu": TREE["moments"].mu, "nu": list(TREE["moments"].nu)}}
 
-WAYS = {
+WAYS: dict[str, dict[str, Any] | None] = {
     "standard": None,
     "pytree": {},
     "folders": {"use_ocdbt": False},
@@ -72,7 +72,7 @@ WAYS = {
 }
 
 
-def written(directory: Path, tree: Any, options: dict[str, bool] | None = None) -> Path:
+def written(directory: Path, tree: Any, options: dict[str, Any] | None = None) -> Path:
     import orbax.checkpoint as orbax
 
     if options is None:
@@ -178,14 +178,18 @@ def test_modules_optimizers_and_keys_of_jax(tmp_path: Path):
     module = nnx.Sequential(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, rngs=nnx.Rngs(1)))
     state = nnx.state(nnx.Optimizer(module, optax.adam(1e-3), wrt=nnx.Param))
     keys = {"one": jax.random.key(3), "many": jax.random.split(jax.random.key(0, impl="rbg"), 3)}
-    optimizer = optax.adam(1e-3).init({"w": jnp.ones((2, 2), jnp.bfloat16)})
+    optimizer: Any = optax.adam(1e-3).init({"w": jnp.ones((2, 2), jnp.bfloat16)})
     tree = {"module": nnx.state(module), "optimizer": state, "keys": keys, "optax": optimizer}
     read = KIND.read(written(tmp_path / "x", tree, {}))
     found = flat(read.tree)
 
     pure: dict[Any, Any] = {"module": nnx.to_pure_dict(tree["module"]), "optimizer": nnx.to_pure_dict(state)}
-    wanted = {f"{name}.value": leaf for name, leaf in flat(pure).items()} | flat(dict[Any, Any](keys=keys))
-    wanted |= flat({"optax": [{"count": optimizer[0].count, "mu": optimizer[0].mu, "nu": optimizer[0].nu}, None]})
+    wanted: dict[str, Any] = {f"{name}.value": leaf for name, leaf in flat(pure).items()} | flat(
+        dict[Any, Any](keys=keys)
+    )
+    wanted |= flat(
+        dict[Any, Any](optax=[{"count": optimizer[0].count, "mu": optimizer[0].mu, "nu": optimizer[0].nu}, None])
+    )
     assert found.keys() == wanted.keys()
     for name, leaf in wanted.items():
         is_key = leaf is not None and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -179,7 +179,10 @@ class _Pair:
     @property
     def doubt(self) -> str | None:
         """What may be wrong about the number itself."""
-        if not self.name.endswith(".counter") or self.saved is None or int(self.saved[1]) < EXACT_COUNTS:
+        if not self.name.endswith(".counter") or self.saved is None:
+            return None
+        high, low = (int(word) for word in self.saved)
+        if (high << 32) + low < EXACT_COUNTS:
             return None
         return f"a float32 counter of nnx-ppo, which stops at {EXACT_COUNTS:,}: the true number may be another."
 
