@@ -89,8 +89,8 @@ def test_everything_that_does_not_fit_is_named_and_nothing_changes(tmp_path: Pat
     head, *lines = str(caught.value).split("\n  ")
     assert head == (
         f"{file} does not fit the dict: 7 of the leaves; nothing was changed. Give names=['PATTERN=NEW'] for other "
-        "names, an empty NEW or strict=False for leaves that the module does not have, component=... for one component, or "
-        "build the module as the file's was."
+        "names, an empty NEW or strict=False for leaves that the module does not have, component=... for one component, "
+        "or build the module as the file's was."
     )
     assert lines == [
         "w: float32 3×2 in the file, float32 2×3 in the module.",

@@ -184,12 +184,8 @@ def test_modules_optimizers_and_keys_of_jax(tmp_path: Path):
     found = flat(read.tree)
 
     pure: dict[Any, Any] = {"module": nnx.to_pure_dict(tree["module"]), "optimizer": nnx.to_pure_dict(state)}
-    wanted: dict[str, Any] = {f"{name}.value": leaf for name, leaf in flat(pure).items()} | flat(
-        dict[Any, Any](keys=keys)
-    )
-    wanted |= flat(
-        dict[Any, Any](optax=[{"count": optimizer[0].count, "mu": optimizer[0].mu, "nu": optimizer[0].nu}, None])
-    )
+    others: dict[Any, Any] = {"keys": keys, "optax": [optimizer[0]._asdict(), None]}
+    wanted = {f"{name}.value": leaf for name, leaf in flat(pure).items()} | flat(others)
     assert found.keys() == wanted.keys()
     for name, leaf in wanted.items():
         is_key = leaf is not None and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
