@@ -89,8 +89,8 @@ def test_everything_that_does_not_fit_is_named_and_nothing_changes(tmp_path: Pat
     head, *lines = str(caught.value).split("\n  ")
     assert head == (
         f"{file} does not fit the dict: 7 of the leaves; nothing was changed. Give names=['PATTERN=NEW'] for other "
-        "names, an empty NEW or strict=False for leaves that the module does not have, component=... for one component, "
-        "or build the module as the file's was."
+        "names, an empty NEW or strict=False for leaves that the module does not have, component=... for one "
+        "component, or build the module as the file's was."
     )
     assert lines == [
         "w: float32 3×2 in the file, float32 2×3 in the module.",
@@ -167,12 +167,13 @@ def test_it_loads_no_framework(tmp_path: Path):
 # PyTorch.
 
 
+@pytest.mark.full
 def test_a_module_of_pytorch_keeps_its_parameters(tmp_path: Path):
     import torch
 
     def made() -> Any:
         module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3))
-        module[2].weight.requires_grad = False
+        next(module[2].parameters()).requires_grad_(False)
         return module.append(torch.nn.Linear(3, 3).to(torch.bfloat16))
 
     module = made()
@@ -248,6 +249,7 @@ def nnx_module(seed: int) -> Any:
     return nnx.Sequential(nnx.Linear(2, 3, rngs=rngs), nnx.BatchNorm(3, rngs=rngs), nnx.Dropout(0.5, rngs=rngs), half)
 
 
+@pytest.mark.full
 @pytest.mark.jax
 def test_a_module_of_nnx_takes_what_orbax_perdure_and_safetensors_hold(tmp_path: Path):
     import orbax.checkpoint as orbax
