@@ -2,5 +2,6 @@
 
 from perdure.interop.carried import Leaf
 from perdure.interop.conversion import Conversion, convert
+from perdure.interop.loading import load_into
 
-__all__ = ["Conversion", "Leaf", "convert"]
+__all__ = ["Conversion", "Leaf", "convert", "load_into"]

@@ -67,7 +67,7 @@ def convert(
     reader, writer = kind_of(start), target_kind(to, end)
     check_target(end, start)
     losses = Losses()
-    carried, origins = _mapped(_component_of(reader.read(start), component), rules, losses)
+    carried, origins = mapped(component_of(reader.read(start), component), rules, losses)
     prepared = writer.prepare(carried, widen=widen)
     if not dry_run:
         prepared.write(end)
@@ -86,7 +86,8 @@ def check_target(target: Path, source: Path) -> None:
         raise UsageError(f"{target}: inside of what is converted; choose a place beside it.")
 
 
-def _component_of(carried: Carried, name: str | None) -> Carried:
+def component_of(carried: Carried, name: str | None) -> Carried:
+    """What was read of one component; of all of them if `name` is None."""
     if name is None:
         return carried
     if name not in carried.tree:
@@ -100,7 +101,8 @@ def _component_of(carried: Carried, name: str | None) -> Carried:
     return replace(carried, tree=tree, losses=(*carried.losses, *losses.lines()))
 
 
-def _mapped(carried: Carried, rules: Sequence[Rule], losses: Losses) -> tuple[Carried, dict[str, str]]:
+def mapped(carried: Carried, rules: Sequence[Rule], losses: Losses) -> tuple[Carried, dict[str, str]]:
+    """What was read under other names, and the old name of each; nothing changes without rules."""
     if not rules:
         return carried, {}
     named, origins = renamed(flat(carried.tree), rules, losses)

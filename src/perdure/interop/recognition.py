@@ -8,7 +8,7 @@ from typing import Any
 from perdure.errors import NoCheckpointError, UsageError
 from perdure.interop.carried import Kind, WritableKind
 
-_NAMES = ("perdure", "nnx-ppo", "torch-distributed", "storage-ckpt", "sb3", "torch", "safetensors")
+_NAMES = ("perdure", "nnx-ppo", "orbax", "torch-distributed", "storage-ckpt", "sb3", "torch", "safetensors")
 """Of all kinds, in the order in which content is looked at; each has its file in `interop/kinds/`."""
 
 SUFFIXES = {".ckpt": "storage-ckpt", ".pt": "torch", ".pth": "torch", ".safetensors": "safetensors"}

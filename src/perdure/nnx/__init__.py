@@ -9,6 +9,7 @@ from perdure.nnx.config import EvalConfig, NetworkConfig, PPOConfig, TrainConfig
 from perdure.nnx.environment import ActionSpec, Environment, EnvState
 from perdure.nnx.envs.wrappers import EpisodeWrapper, RewardScalingWrapper
 from perdure.nnx.evaluation import eval_rollout
+from perdure.nnx.from_nnx_ppo import ImportedTraining, load_nnx_ppo
 from perdure.nnx.gae import gae
 from perdure.nnx.launch import launch_ppo, resume_ppo
 from perdure.nnx.loss import ppo_loss
@@ -62,6 +63,7 @@ __all__ = [
     "EvalConfig",
     "Filter",
     "Flattener",
+    "ImportedTraining",
     "LoggingLevel",
     "Map",
     "Merge",
@@ -90,6 +92,7 @@ __all__ = [
     "gae",
     "launch_ppo",
     "load_checkpoint",
+    "load_nnx_ppo",
     "make_checkpoint_fn",
     "make_mlp",
     "make_mlp_actor_critic",

@@ -49,7 +49,11 @@ class NnxPpoDirectory:
         """A directory with nnx-ppo's pickle, with what it writes before that, or with such directories in it."""
         if not path.is_dir():
             return False
-        if (path / METADATA).is_file() or all((path / name).is_dir() for name in PARTS):
+        if (path / METADATA).is_file():
+            return True
+        if (path / "_CHECKPOINT_METADATA").exists():  # a checkpoint of Orbax may have items of these names
+            return False
+        if all((path / name).is_dir() for name in PARTS):
             return True
         return any((step / METADATA).is_file() for step in path.glob("step_*"))
 
@@ -76,12 +80,21 @@ class NnxPpoDirectory:
         directory = _checked_source(path)
         metadata, keys = _metadata(directory / METADATA, losses)
         state: dict[Any, Any] = {
-            "networks": _with_keys(_variables(read_orbax(directory / "networks")), keys, directory / METADATA),
-            "optimizer": _variables(read_orbax(directory / "optimizer")),
+            "networks": _with_keys(_part(directory / "networks", losses), keys, directory / METADATA),
+            "optimizer": _part(directory / "optimizer", losses),
             **{name: metadata[name] for name in ENTRIES if name not in (KEYS, "step")},
         }
         _note_what_orbax_lost(state["networks"], losses)
         return Carried(state, {"env_steps": metadata["step"]}, losses.lines())
+
+
+def _part(directory: Path, losses: Losses) -> Any:
+    """What Orbax holds of the networks or of the optimizer."""
+    if not directory.is_dir():
+        raise DamagedError(
+            f"{directory}: missing. nnx-ppo was stopped in the middle of this save; convert the checkpoint before it."
+        )
+    return _variables(read_orbax(directory, losses))
 
 
 def _checked_source(directory: Path) -> Path:
