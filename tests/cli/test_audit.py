@@ -72,3 +72,39 @@ def test_a_command_is_needed_and_must_exist(perdure_cli):
 
     assert result.code == 2
     assert result.err.endswith("perdure: no-such-program: cannot be executed (No such file or directory).\n")
+
+
+UNSEEDED = """
+import numpy as np, perdure
+
+rng, weights = np.random.default_rng(), np.zeros(3)
+run = perdure.Run("runs/x", horizon=9)
+weights = run.restore(rng=rng, weights=weights).weights
+while not run.is_finished:
+    weights = weights + rng.normal(size=3)
+    run.boundary(env_steps=run.env_steps + 1, weights=weights)
+run.finish()
+"""
+
+
+@pytest.mark.full
+def test_a_script_that_differs_from_itself_is_no_success(perdure_cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(UNSEEDED, encoding="utf-8")
+    result = perdure_cli("audit", "--", sys.executable, "train.py")
+
+    assert result.code == 1
+    assert "rng, weights: two runs of the script differ in it, as if it were not seeded\n" in result.out
+    assert (
+        "The verdict speaks of the rest alone. Seed the script first; `perdure prove` names the leaf.\n" in result.out
+    )
+
+
+@pytest.mark.parametrize("verb", ["prove", "audit"])
+def test_a_command_without_its_dashes_is_told_of_them(perdure_cli, verb: str):
+    result = perdure_cli(verb, "python", "train.py")
+
+    assert (result.code, result.out) == (2, "")
+    assert f"unrecognized arguments: python train.py. Its command stands behind `--`: `perdure {verb} -- CMD …`." in (
+        result.err
+    )

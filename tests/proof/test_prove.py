@@ -73,6 +73,8 @@ def test_mutations_show_each_component(prove):
     assert code == 0
     seen = {mutation["component"]: mutation["seen_at"] for mutation in document["mutations"]}
     assert seen == {"rate": 4, "rng": 4, "weights": 4}
+    felt = {mutation["component"]: mutation["felt_at"] for mutation in document["mutations"]}
+    assert felt == {"rate": 4, "rng": 4, "weights": None}
 
 
 def test_a_script_that_ends_before_is_compared_to_its_end(prove_text):

@@ -147,3 +147,19 @@ def test_proofs_stop_a_run_at_a_boundary_and_keep_it_elsewhere(tmp_path: Path, m
 def test_what_is_no_interval_is_refused(tmp_path: Path, value: Any):
     with pytest.raises(UsageError, match=rf"^chain={value!r}: a whole number from 1\.$"):
         Run(tmp_path / "x", chain=value)
+
+
+@pytest.mark.parametrize("spacing", [1, 2])
+def test_a_resume_that_says_nothing_of_a_chain_continues_the_one_that_is_there(tmp_path: Path, spacing: int):
+    chained(tmp_path / "straight", chain=spacing).restore().go(8).run.finish()
+    chained(tmp_path / "x", chain=spacing, every=Every(updates=3)).restore().go(5)
+    Training(tmp_path / "x", every=SELDOM).restore().go(5).run.finish()
+
+    assert (tmp_path / "x" / "chain.jsonl").read_bytes() == (tmp_path / "straight" / "chain.jsonl").read_bytes()
+
+
+def test_a_run_without_a_chain_gets_none_by_a_resume(tmp_path: Path):
+    Training(tmp_path / "x", every=Every(updates=3)).restore().go(5)
+    Training(tmp_path / "x", every=SELDOM).restore().go(5).run.finish()
+
+    assert not (tmp_path / "x" / "chain.jsonl").exists()

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.cli.ending import unwinding
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import count, print_json
@@ -15,9 +16,9 @@ from perdure.runs.durations import seconds
 
 NOTE = """\
 The script runs several times from its start, in processes of its own; its runs go to a temporary folder, and no run of
-yours is touched. Whatever else it writes, it writes. Exit code 1: something is confirmed, or the resume is not exact
-and nothing explains it. Suspects change and are in no checkpoint, but nothing was seen to depend on them.
-docs/auditing.md tells more.
+yours is touched. Whatever else it writes, it writes. Exit code 1: something is confirmed, the resume is not exact and
+nothing explains it, or two runs of the script differ by themselves. Suspects change and are in no checkpoint, but
+nothing was seen to depend on them. docs/auditing.md tells more.
 """
 
 SHOWN = 20
@@ -50,7 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(found, everything=arguments.all)
     is_left_alone = found.exact or found.ignored  # what the contract ignores may be all that is lost
-    return ExitCode.DONE if is_left_alone and not found.confirmed else ExitCode.DIFFERENCES
+    is_well = is_left_alone and not found.confirmed and not _unsettled(found)
+    return ExitCode.DONE if is_well else ExitCode.DIFFERENCES
+
+
+def _unsettled(found: Audit) -> list[str]:
+    """Components that two runs of the script differ in. Generators of the process may simply be used by nobody."""
+    return [name for name in found.undetermined if name.partition("/")[0] != PROCESS_RNG]
 
 
 def _say(step: str) -> None:
@@ -76,6 +83,8 @@ def _print(found: Audit, *, everything: bool) -> None:
     if found.undetermined:
         names = ", ".join(found.undetermined)
         print(f"left out   {names}: two runs of the script differ in it, as if it were not seeded")
+    if _unsettled(found):
+        print("           The verdict speaks of the rest alone. Seed the script first; `perdure prove` names the leaf.")
     if found.skipped:
         kinds = sorted(found.skipped, key=lambda kind: (-found.skipped[kind], kind))
         print(f"not seen   {', '.join(kinds[:6])}{', …' if len(kinds) > 6 else ''}")

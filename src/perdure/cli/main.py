@@ -74,7 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     ours, command = _split(words)
     verb = next((word for word in ours if not word.startswith("-")), None)
-    arguments = _parser(verb).parse_args(ours)
+    arguments, unknown = _parser(verb).parse_known_args(ours)
+    if unknown:
+        hint = f" Its command stands behind `--`: `perdure {verb} -- CMD …`." if verb in ("prove", "audit") else ""
+        _parser(verb).error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
     if arguments.verb is None:
         _parser(None).print_help(sys.stderr)
         return ExitCode.USAGE

@@ -98,7 +98,10 @@ def _seen(mutation: Mutation, verdict: Verdict) -> str:
         return "seen: the script fails without it"
     if mutation.seen_at is None:
         return f"not seen by boundary {verdict.end}"
-    return f"seen after {count(mutation.seen_at - mutation.at, 'boundary')}, at boundary {mutation.seen_at}"
+    seen = f"seen after {count(mutation.seen_at - mutation.at, 'boundary')}, at boundary {mutation.seen_at}"
+    if mutation.felt_at is None:
+        return f"{seen}; nothing else depends on it up to boundary {verdict.end}"
+    return seen if mutation.felt_at == mutation.seen_at else f"{seen}; elsewhere at boundary {mutation.felt_at}"
 
 
 def document(verdict: Verdict, mutations: Sequence[Mutation] | None, cost: Cost, kept: Path | None) -> dict[str, Any]:

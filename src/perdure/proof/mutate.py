@@ -2,12 +2,13 @@
 
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
-from perdure.proof.evidence import Parting, compare_folders, runs_in, stripped
+from perdure.proof.evidence import runs_in, stripped
 from perdure.proof.processes import Orders
 from perdure.proof.prove import Proof
 from perdure.proof.verdict import Verdict
-from perdure.runs.chain import read_whole_links
+from perdure.runs.chain import Link, read_whole_links
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Mutation:
     """The boundary of the resume."""
     seen_at: int | None = None
     """The first boundary that differs; None: none does."""
+    felt_at: int | None = None
+    """The first boundary at which anything but the component itself differs: a loss of what is not handed in at all
+    would show there, and not before; None: none does."""
     failed: bool = False
     """Whether the resumed process ended by an error instead, which shows it as well."""
     is_as_fresh: bool = False
@@ -62,7 +66,22 @@ def _without(proof: Proof, verdict: Verdict, run: str, component: str) -> Mutati
     ended = proof.runner.run(folder, orders, f"resumed at boundary {at} without {component}")
     if not ended.is_well:
         return Mutation(run, component, at, failed=True)
-    outcome = compare_folders(proof.folder / "straight", folder, verdict.ignored)
-    if not isinstance(outcome, Parting):
-        return Mutation(run, component, at)
-    return Mutation(run, component, at, verdict.end if outcome.difference is None else outcome.difference.boundary)
+    chains = [_links(place, run, verdict) for place in (proof.folder / "straight", folder)]
+    pairs = list(zip(*chains, strict=False))
+    end = pairs[-1][0].boundary if len(chains[0]) != len(chains[1]) else None  # one of the two ends there
+    seen_at = next((a.boundary for a, b in pairs if (a.state, a.metrics) != (b.state, b.metrics)), end)
+    felt_at = next((a.boundary for a, b in pairs if _feels(a, b, component)), end)
+    return Mutation(run, component, at, seen_at, felt_at)
+
+
+def _links(folder: Path, run: str, verdict: Verdict) -> list[Link]:
+    return stripped(read_whole_links(runs_in(folder)[run].chain), verdict.ignored)
+
+
+def _feels(straight: Link, without: Link, component: str) -> bool:
+    """Whether anything but the component itself is another at a boundary."""
+    others = [
+        {name: each for name, each in link.components.items() if name != component} for link in (straight, without)
+    ]
+    told = [(link.env_steps, link.updates, link.metrics) for link in (straight, without)]
+    return others[0] != others[1] or told[0] != told[1]

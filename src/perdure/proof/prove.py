@@ -46,6 +46,7 @@ class Proof:
         self.plan = plan
         self._rng = random.Random(plan.seed)
         self._pace_s = 0.0
+        self._interrupted: tuple[int, ...] = ()
 
     def run(self) -> Verdict:
         """Runs everything that the verdict needs.
@@ -66,6 +67,7 @@ class Proof:
         stops = self.plan.stops(end)
         interrupted = self.folder / "interrupted"
         failed = self._interrupt_until_resumed(interrupted, stops)
+        stops = self._interrupted
         if failed is not None:
             parting = Parting(next(iter(runs_in(interrupted)), ""), f"{failed.label}: ended with code {failed.code}")
             return Verdict(end, finished, stops, self.plan.kill, parting, ignored, failed=failed)
@@ -122,11 +124,13 @@ class Proof:
             ScriptError: one took too long.
         """
         saves_each = 1 if kill else None
+        self._interrupted = ()
         for stop in stops:
             if stop <= reach(folder):
                 continue  # one that was killed had come further than it was asked to
             goal = until if kill else stop
             killer = Killer(folder, stop, self._pace_s, self._rng) if kill else None
+            self._interrupted += (stop,)
             label = f"{'killed' if kill else 'stopped'} after boundary {stop}"
             ended = self.runner.run(folder, Orders(goal, saves_each, leaves_fresh), label, killer)
             if not ended.is_well:

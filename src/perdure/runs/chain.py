@@ -8,6 +8,7 @@ file of the run that was never stopped.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,13 @@ def read_chain(path: Path) -> list[Link]:
 def read_whole_links(path: Path) -> list[Link]:
     """The links up to the first that does not follow."""
     return list(_links(path, strict=False))
+
+
+def spacing_of(path: Path) -> int | None:
+    """At which boundaries a chain has links: multiples of this; None if there is no chain."""
+    if not path.exists():
+        return None
+    return gcd(*(link.boundary for link in read_whole_links(path))) or 1
 
 
 def _links(path: Path, *, strict: bool) -> Sequence[Link]:

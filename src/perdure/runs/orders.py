@@ -13,6 +13,7 @@ from typing import Any, Literal
 from perdure.contract.overrides import Accept, Overrides, given_texts
 from perdure.errors import UsageError
 from perdure.format.digests import digest_of
+from perdure.runs.chain import spacing_of
 from perdure.runs.directory import RunDirectory
 from perdure.runs.durations import seconds
 
@@ -133,8 +134,11 @@ def _stop_after_of(given: Any, directory: RunDirectory) -> float | None:
 
 
 def _chain_of(given: Any, directory: RunDirectory) -> int | None:
+    """As told, or as the script says; else a chain that is there is continued, or it would tell of a run half."""
     told = _from_environment("PERDURE_CHAIN", directory)
-    return _from_1("PERDURE_CHAIN", told) if told is not None else None if given is None else _from_1("chain", given)
+    if told is not None:
+        return _from_1("PERDURE_CHAIN", told)
+    return spacing_of(directory.chain) if given is None else _from_1("chain", given)
 
 
 def _stop_at_of(directory: RunDirectory) -> int | None:
