@@ -1,5 +1,6 @@
 """perdure: reinforcement-learning training that can be stopped anywhere and resumed exactly."""
 
+from perdure.adapters.ring import Ring
 from perdure.checkpoint.oneshot import Checkpoint, load, read, save
 from perdure.contract.check import check_contract
 from perdure.contract.config import contract_of
@@ -62,6 +63,7 @@ __all__ = [
     "PolicyMismatchError",
     "Preempted",
     "RestoreError",
+    "Ring",
     "Run",
     "UnknownObjectError",
     "UnsupportedLeafError",

@@ -46,6 +46,7 @@ EXACT = MappingProxyType(
         "numpy.random.bit_generator.SeedSequence": "numpy_random:SeedSequence",
         "numpy.random.mtrand.RandomState": "numpy_random:RandomState",
         "random.Random": "python_random:Random",
+        "perdure.adapters.ring.Ring": "rings:Ring",
         "torch._C.Generator": "torch_random:Generator",
         "torch.dtype": "torch_tensors:Constant",
         "torch.device": "torch_tensors:Constant",

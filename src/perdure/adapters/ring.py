@@ -1,0 +1,259 @@
+"""`Ring`: a replay buffer in plain NumPy, of which a checkpoint writes only what is new."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from perdure.errors import UsageError
+from perdure.format.dtypes import name_of
+from perdure.format.row_nodes import BLOCK_ROWS
+from perdure.tree.rows import Rows
+
+Column = Any
+"""A dtype, or a dtype and the shape of one transition's value."""
+
+
+class Ring:
+    """A ring of transitions: row `i`, counted from the first ever added, stands at index `i % capacity` of each column.
+
+    ```python
+    replay = perdure.Ring(1_000_000, {"observation": (np.uint8, (84, 84)), "action": np.int64, "reward": np.float32})
+    replay.add(observation=observation, action=action, reward=reward)
+    batch = replay.sample(rng, 32)  # a dict of arrays; rng is a numpy.random.Generator
+    ```
+
+    A live component: a run restores it in place. Rows are written to a checkpoint once, and later checkpoints share
+    them; whatever `update` changed is written again. The columns can be read as they are, but not written to: an edit
+    that the ring does not know of would be in no checkpoint.
+
+    Attributes:
+        capacity: rows that it can hold.
+        num_envs: transitions in one row; None: one, without an axis of its own.
+        total: rows that were ever added.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        columns: Mapping[str, Column],
+        *,
+        num_envs: int | None = None,
+        directory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Makes an empty ring.
+
+        Args:
+            capacity: rows that it can hold.
+            columns: by name: a dtype, or a pair of a dtype and the shape of one transition's value.
+            num_envs: environments that are stepped together: a row holds a transition of each, along its first axis.
+            directory: where the columns are memory-mapped files, `NAME.column`, for rings beyond the memory. They hold
+                what is newest; what a run goes on from are its checkpoints, and a restore rolls the files back. One
+                ring at a time may use a directory.
+
+        Raises:
+            UsageError: an argument cannot be right, or a file of another size stands in `directory`.
+        """
+        self.capacity = _natural("capacity", capacity)
+        self.num_envs = None if num_envs is None else _natural("num_envs", num_envs)
+        self.total = 0
+        if not columns:
+            raise UsageError("Ring: at least one column, such as {'reward': np.float32}.")
+        axes = (self.capacity,) if self.num_envs is None else (self.capacity, self.num_envs)
+        kinds = {name: _kind(name, column) for name, column in columns.items()}
+        folder = None if directory is None else Path(directory).expanduser().absolute()
+        self._columns = {name: _memory(folder, name, dtype, axes + shape) for name, (dtype, shape) in kinds.items()}
+        self._flat = {name: column.reshape(-1, *kinds[name][1]) for name, column in self._columns.items()}
+        self._digests: dict[tuple[str, int, int], str] = {}
+
+    def __len__(self) -> int:
+        """Transitions that it holds: rows times environments."""
+        return (self.total - self.start) * (self.num_envs or 1)
+
+    def __repr__(self) -> str:
+        """How full it is, and of what."""
+        kinds = ", ".join(f"{name}: {column.dtype}{list(column.shape[1:])}" for name, column in self._columns.items())
+        return f"Ring({self.total - self.start:,} of {self.capacity:,} rows, {self.total:,} added; {kinds})"
+
+    @property
+    def start(self) -> int:
+        """The oldest row that is still there."""
+        return max(0, self.total - self.capacity)
+
+    @property
+    def cursor(self) -> int:
+        """The index that the next row goes to."""
+        return self.total % self.capacity
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """Read-only views: (capacity, *shape), or (capacity, num_envs, *shape). Rows that were not added are noise."""
+        views = {name: column.view(np.ndarray) for name, column in self._columns.items()}
+        for view in views.values():
+            view.flags.writeable = False
+        return MappingProxyType(views)
+
+    def add(self, **columns: Any) -> int:
+        """Adds one row, over the oldest where the ring is full.
+
+        Args:
+            **columns: a value for every column: of the shape of one transition, or of `num_envs` of them.
+
+        Returns:
+            Its index.
+
+        Raises:
+            UsageError: a column is missing or unknown, or a value has another shape or kind; nothing was added.
+        """
+        row = {name: value[None] for name, value in self._checked("add", columns, 0).items()}
+        self._write(row, 1)
+        return (self.total - 1) % self.capacity
+
+    def extend(self, **columns: Any) -> None:
+        """Adds several rows, in order; of more than `capacity` only the last stay.
+
+        Args:
+            **columns: for every column an array with the rows along its first axis.
+
+        Raises:
+            UsageError: as for `add`, or the columns have not equally many rows.
+        """
+        rows = self._checked("extend", columns, 1)
+        lengths = {len(value) for value in rows.values()}
+        if len(lengths) != 1:
+            raise UsageError(f"Ring.extend: columns of {sorted(lengths)} rows; each must have as many.")
+        self._write(rows, lengths.pop())
+
+    def update(self, places: np.ndarray, **columns: Any) -> None:
+        """Changes transitions that are there already; the next checkpoint writes their blocks again.
+
+        Args:
+            places: which, as `draw` gives them, shape (number,).
+            **columns: for each column to change the new values, shape (number, *shape).
+
+        Raises:
+            UsageError: there is no such place or column, or a value has another shape or kind.
+        """
+        places = self._places(places)
+        for name, value in columns.items():
+            if name not in self._columns:
+                raise UsageError(f"Ring.update: no column {name!r}; there are {list(self._columns)}.")
+            self._flat[name][places] = _fitting("update", name, value, self._flat[name][places])
+        slots = places // (self.num_envs or 1)
+        newest = self.total - 1
+        blocks = set(((newest - (newest - slots) % self.capacity) // BLOCK_ROWS).tolist())
+        for key in [key for key in self._digests if key[0] in columns and key[1] // BLOCK_ROWS in blocks]:
+            del self._digests[key]
+
+    def draw(self, generator: np.random.Generator, batch: int) -> np.ndarray:
+        """Places of transitions, drawn uniformly and with replacement.
+
+        Args:
+            generator: drawn from once; hand it to the run as well.
+            batch: how many.
+
+        Returns:
+            int64, shape (batch,): index of the row times the number of environments plus that of the environment.
+
+        Raises:
+            UsageError: the ring is empty, or `generator` is none.
+        """
+        if not isinstance(generator, np.random.Generator):
+            raise UsageError(f"Ring.draw: {generator!r} is no numpy.random.Generator; make one by default_rng(seed).")
+        if self.total == 0:
+            raise UsageError("Ring.draw: the ring is empty.")
+        return generator.integers(len(self), size=batch)
+
+    def take(self, places: np.ndarray) -> dict[str, np.ndarray]:
+        """Copies of the transitions at `places`: by column, shape (number, *shape)."""
+        places = self._places(places)
+        return {name: column[places] for name, column in self._flat.items()}
+
+    def sample(self, generator: np.random.Generator, batch: int) -> dict[str, np.ndarray]:
+        """A batch drawn uniformly: `take(draw(generator, batch))`."""
+        return self.take(self.draw(generator, batch))
+
+    def rows(self) -> Rows:
+        """What adapters store: the rows with their memory, and the digests of blocks that are known to be unchanged."""
+        whole = {key: digest for key, digest in self._digests.items() if key[2] - key[1] == BLOCK_ROWS}
+        self._digests = {key: digest for key, digest in whole.items() if key[1] >= self.start}
+        return Rows(self.start, self.total, self._columns, self._digests)
+
+    def restore(self, rows: Rows) -> None:
+        """Takes the rows of another ring with the same columns, in place."""
+        self._digests = {}
+        self.total = rows.stop
+        Rows(rows.start, rows.stop, self._columns).fill_from(rows)
+
+    def _write(self, rows: Mapping[str, np.ndarray], number: int) -> None:
+        done = max(0, number - self.capacity)
+        self.total += done
+        while done < number:
+            part = min(number - done, self.capacity - self.cursor)
+            for name, value in rows.items():
+                self._columns[name][self.cursor : self.cursor + part] = value[done : done + part]
+            done += part
+            self.total += part
+
+    def _checked(self, verb: str, columns: Mapping[str, Any], axes: int) -> dict[str, np.ndarray]:
+        if columns.keys() != self._columns.keys():
+            missing, unknown = sorted(self._columns.keys() - columns.keys()), sorted(columns.keys() - self._columns)
+            raise UsageError(f"Ring.{verb}: columns {missing} are missing, {unknown} are none; give each one.")
+        checked = {}
+        for name, value in columns.items():
+            like = self._columns[name][0]
+            if axes:
+                like = np.broadcast_to(like, (len(np.atleast_1d(value)), *like.shape))
+            checked[name] = _fitting(verb, name, value, like)
+        return checked
+
+    def _places(self, places: Any) -> np.ndarray:
+        places = np.asarray(places)
+        if places.ndim != 1 or places.dtype.kind not in "iu":
+            raise UsageError(f"Ring: places are {places.dtype} of shape {places.shape}; integers of shape (number,).")
+        if places.size and not 0 <= places.min() <= places.max() < len(self):
+            raise UsageError(f"Ring: places from {places.min()} to {places.max()}; it holds {len(self)} transitions.")
+        return places
+
+
+def _natural(name: str, value: Any) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"Ring: {name}={value!r}; a whole number from 1.")
+    return int(value)
+
+
+def _kind(name: Any, column: Column) -> tuple[np.dtype, tuple[int, ...]]:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise UsageError(f"Ring: a column named {name!r}; use a plain identifier.")
+    dtype, shape = column if isinstance(column, tuple) else (column, ())
+    try:
+        name_of(np.dtype(dtype))
+        return np.dtype(dtype), tuple(int(axis) for axis in shape)
+    except (TypeError, ValueError) as error:
+        problem = f"{column!r} is neither a dtype nor a dtype and a shape ({error})"
+        raise UsageError(f"Ring: column {name!r}: {problem}; for instance (np.float32, (4,)).") from error
+
+
+def _memory(folder: Path | None, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    if folder is None:
+        return np.zeros(shape, dtype)
+    folder.mkdir(parents=True, exist_ok=True)
+    path, size = folder / f"{name}.column", int(np.prod(shape)) * dtype.itemsize
+    if path.exists() and path.stat().st_size != size:
+        problem = f"{path.stat().st_size:,} bytes, where this column takes {size:,}"
+        raise UsageError(f"Ring: {path} has {problem}. Build the ring as the run did, or remove the file.")
+    return np.memmap(path, dtype, "r+" if path.exists() else "w+", shape=shape)
+
+
+def _fitting(verb: str, name: str, value: Any, like: np.ndarray) -> np.ndarray:
+    """The value as an array that can stand where `like` stands."""
+    given = np.asarray(value)
+    if given.shape != like.shape:
+        raise UsageError(f"Ring.{verb}: {name} has the shape {given.shape}; {like.shape} is expected.")
+    is_literal = type(value) in (bool, int) and like.dtype.kind != "b"
+    if not is_literal and not np.can_cast(given.dtype, like.dtype, "same_kind"):
+        raise UsageError(f"Ring.{verb}: {name} is {given.dtype}, which does not go into {like.dtype}; convert it.")
+    return given
