@@ -180,7 +180,7 @@ class Ring:
         """What adapters store: the rows with their memory, and the digests of blocks that are known to be unchanged."""
         whole = {key: digest for key, digest in self._digests.items() if key[2] - key[1] == BLOCK_ROWS}
         self._digests = {key: digest for key, digest in whole.items() if key[1] >= self.start}
-        return Rows(self.start, self.total, self._columns, self._digests)
+        return Rows(self.start, self.total, self._columns, digests=self._digests)
 
     def restore(self, rows: Rows) -> None:
         """Takes the rows of another ring with the same columns, in place."""

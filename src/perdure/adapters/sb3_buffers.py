@@ -63,7 +63,7 @@ def _rows(obj: Any) -> Rows:
     size = obj.size()
     if obj.optimize_memory_usage and 0 < size < obj.buffer_size:
         size += 1  # the newest next observation stands where the next observation will
-    return Rows(0, size, _columns(obj))
+    return Rows(0, size, _columns(obj), cut=obj.pos)
 
 
 def _columns(obj: Any) -> dict[str, np.ndarray]:

@@ -80,8 +80,15 @@ def _gaps(shared: Sequence[Segment], rows: Rows) -> Iterator[tuple[int, int]]:
     """The row ranges that no shared segment holds, cut where segments end."""
     end = rows.start
     for begin, stop in (*((segment.used_from, segment.stop) for segment in shared), (rows.stop, rows.stop)):
-        yield from split_at_blocks(end, begin, LARGEST_SEGMENT_ROWS)
+        for part in split_at_blocks(end, begin, LARGEST_SEGMENT_ROWS):
+            yield from _cut(part, rows.cut)
         end = stop
+
+
+def _cut(part: tuple[int, int], at: int | None) -> list[tuple[int, int]]:
+    """What follows is changed next: it would take the file of what precedes with it."""
+    start, stop = part
+    return [part] if at is None or not start < at < stop else [(start, at), (at, stop)]
 
 
 def _first_shareable(segment: Segment, rows: Rows) -> int:

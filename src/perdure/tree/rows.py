@@ -22,6 +22,8 @@ class Rows:
     """One past the newest row."""
     columns: Mapping[str, np.ndarray]
     """By name: an array with `capacity` as its first axis, in C order."""
+    cut: int | None = None
+    """The row that is overwritten next, where rows stand for positions: a file had better end there."""
     digests: dict[tuple[str, int, int], str] = field(default_factory=dict, repr=False)
     """Digests that are known already, by column, first row and one past the last; whoever makes the rows answers for
     them. What is hashed is noted here, so that one save hashes nothing twice."""
