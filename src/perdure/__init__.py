@@ -1,5 +1,6 @@
 """perdure: reinforcement-learning training that can be stopped anywhere and resumed exactly."""
 
+from perdure.adapters.prioritized_ring import PrioritizedRing
 from perdure.adapters.ring import Ring
 from perdure.checkpoint.oneshot import Checkpoint, load, read, save
 from perdure.contract.check import check_contract
@@ -62,6 +63,7 @@ __all__ = [
     "Policy",
     "PolicyMismatchError",
     "Preempted",
+    "PrioritizedRing",
     "RestoreError",
     "Ring",
     "Run",

@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from perdure.adapters.ring_columns import Column, fitting, kind_of, memory_of, natural
 from perdure.errors import UsageError
-from perdure.format.dtypes import name_of
 from perdure.format.row_nodes import BLOCK_ROWS
 from perdure.tree.rows import Rows
-
-Column = Any
-"""A dtype, or a dtype and the shape of one transition's value."""
 
 
 class Ring:
@@ -57,15 +54,15 @@ class Ring:
         Raises:
             UsageError: an argument cannot be right, or a file of another size stands in `directory`.
         """
-        self.capacity = _natural("capacity", capacity)
-        self.num_envs = None if num_envs is None else _natural("num_envs", num_envs)
+        self.capacity = natural("capacity", capacity)
+        self.num_envs = None if num_envs is None else natural("num_envs", num_envs)
         self.total = 0
         if not columns:
             raise UsageError("Ring: at least one column, such as {'reward': np.float32}.")
         axes = (self.capacity,) if self.num_envs is None else (self.capacity, self.num_envs)
-        kinds = {name: _kind(name, column) for name, column in columns.items()}
+        kinds = {name: kind_of(name, column) for name, column in columns.items()}
         folder = None if directory is None else Path(directory).expanduser().absolute()
-        self._columns = {name: _memory(folder, name, dtype, axes + shape) for name, (dtype, shape) in kinds.items()}
+        self._columns = {name: memory_of(folder, name, dtype, axes + shape) for name, (dtype, shape) in kinds.items()}
         self._flat = {name: column.reshape(-1, *kinds[name][1]) for name, column in self._columns.items()}
         self._digests: dict[tuple[str, int, int], str] = {}
 
@@ -141,7 +138,7 @@ class Ring:
         for name, value in columns.items():
             if name not in self._columns:
                 raise UsageError(f"Ring.update: no column {name!r}; there are {list(self._columns)}.")
-            self._flat[name][places] = _fitting("update", name, value, self._flat[name][places])
+            self._flat[name][places] = fitting("update", name, value, self._flat[name][places])
         slots = places // (self.num_envs or 1)
         newest = self.total - 1
         blocks = set(((newest - (newest - slots) % self.capacity) // BLOCK_ROWS).tolist())
@@ -161,10 +158,7 @@ class Ring:
         Raises:
             UsageError: the ring is empty, or `generator` is none.
         """
-        if not isinstance(generator, np.random.Generator):
-            raise UsageError(f"Ring.draw: {generator!r} is no numpy.random.Generator; make one by default_rng(seed).")
-        if self.total == 0:
-            raise UsageError("Ring.draw: the ring is empty.")
+        self._refuse_draw(generator)
         return generator.integers(len(self), size=batch)
 
     def take(self, places: np.ndarray) -> dict[str, np.ndarray]:
@@ -175,6 +169,35 @@ class Ring:
     def sample(self, generator: np.random.Generator, batch: int) -> dict[str, np.ndarray]:
         """A batch drawn uniformly: `take(draw(generator, batch))`."""
         return self.take(self.draw(generator, batch))
+
+    def n_step(
+        self, places: np.ndarray, steps: int, gamma: float, *, reward: str, ended: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Discounted sums of the rewards from each place on, until `steps` are done, an episode ends or the rows do.
+
+        Args:
+            places: where to begin, shape (number,).
+            steps: how many rewards at most.
+            gamma: discount factor.
+            reward: the column of rewards, one number a transition.
+            ended: the column that is not 0 where an episode ended, by termination or truncation.
+
+        Returns:
+            The sums, float64; the places of the last transitions, from whose next observations to go on; and the
+            factors of what is expected there: `gamma` to the power of the rewards added. Each of shape (number,).
+        """
+        envs = self.num_envs or 1
+        last, sums = self._places(places), np.zeros(len(places))
+        factors, goes_on = np.ones(len(sums)), np.ones(len(sums), bool)
+        newest = (self.total - 1) % self.capacity
+        at = last
+        for _ in range(steps):
+            last = np.where(goes_on, at, last)
+            sums += np.where(goes_on, factors * self._flat[reward][last], 0.0)
+            factors = np.where(goes_on, factors * gamma, factors)
+            goes_on = goes_on & (self._flat[ended][last] == 0) & (last // envs != newest)
+            at = np.where(goes_on, (last + envs) % (self.capacity * envs), last)
+        return sums, last, factors
 
     def rows(self) -> Rows:
         """What adapters store: the rows with their memory, and the digests of blocks that are known to be unchanged."""
@@ -187,6 +210,12 @@ class Ring:
         self._digests = {}
         self.total = rows.stop
         Rows(rows.start, rows.stop, self._columns).fill_from(rows)
+
+    def _refuse_draw(self, generator: np.random.Generator) -> None:
+        if not isinstance(generator, np.random.Generator):
+            raise UsageError(f"Ring.draw: {generator!r} is no numpy.random.Generator; make one by default_rng(seed).")
+        if self.total == 0:
+            raise UsageError("Ring.draw: the ring is empty.")
 
     def _write(self, rows: Mapping[str, np.ndarray], number: int) -> None:
         done = max(0, number - self.capacity)
@@ -207,7 +236,7 @@ class Ring:
             like = self._columns[name][0]
             if axes:
                 like = np.broadcast_to(like, (len(np.atleast_1d(value)), *like.shape))
-            checked[name] = _fitting(verb, name, value, like)
+            checked[name] = fitting(verb, name, value, like)
         return checked
 
     def _places(self, places: Any) -> np.ndarray:
@@ -217,43 +246,3 @@ class Ring:
         if places.size and not 0 <= places.min() <= places.max() < len(self):
             raise UsageError(f"Ring: places from {places.min()} to {places.max()}; it holds {len(self)} transitions.")
         return places
-
-
-def _natural(name: str, value: Any) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"Ring: {name}={value!r}; a whole number from 1.")
-    return int(value)
-
-
-def _kind(name: Any, column: Column) -> tuple[np.dtype, tuple[int, ...]]:
-    if not isinstance(name, str) or not name.isidentifier():
-        raise UsageError(f"Ring: a column named {name!r}; use a plain identifier.")
-    dtype, shape = column if isinstance(column, tuple) else (column, ())
-    try:
-        name_of(np.dtype(dtype))
-        return np.dtype(dtype), tuple(int(axis) for axis in shape)
-    except (TypeError, ValueError) as error:
-        problem = f"{column!r} is neither a dtype nor a dtype and a shape ({error})"
-        raise UsageError(f"Ring: column {name!r}: {problem}; for instance (np.float32, (4,)).") from error
-
-
-def _memory(folder: Path | None, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    if folder is None:
-        return np.zeros(shape, dtype)
-    folder.mkdir(parents=True, exist_ok=True)
-    path, size = folder / f"{name}.column", int(np.prod(shape)) * dtype.itemsize
-    if path.exists() and path.stat().st_size != size:
-        problem = f"{path.stat().st_size:,} bytes, where this column takes {size:,}"
-        raise UsageError(f"Ring: {path} has {problem}. Build the ring as the run did, or remove the file.")
-    return np.memmap(path, dtype, "r+" if path.exists() else "w+", shape=shape)
-
-
-def _fitting(verb: str, name: str, value: Any, like: np.ndarray) -> np.ndarray:
-    """The value as an array that can stand where `like` stands."""
-    given = np.asarray(value)
-    if given.shape != like.shape:
-        raise UsageError(f"Ring.{verb}: {name} has the shape {given.shape}; {like.shape} is expected.")
-    is_literal = type(value) in (bool, int) and like.dtype.kind != "b"
-    if not is_literal and not np.can_cast(given.dtype, like.dtype, "same_kind"):
-        raise UsageError(f"Ring.{verb}: {name} is {given.dtype}, which does not go into {like.dtype}; convert it.")
-    return given

@@ -6,7 +6,8 @@ from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.row_checks import check_rows
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
-from perdure.tree.leaves import Tree
+from perdure.tree.diff import summary
+from perdure.tree.leaves import Array, Tree
 
 ROWS = "rows"
 ENVIRONMENTS = "num_envs"
@@ -35,4 +36,33 @@ class Ring(ExactAdapter):
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """In place, without memory of its own beyond what the rows were read into."""
         obj.restore(tree[ROWS])
+        return obj
+
+
+TREE = "tree"
+LARGEST = "max_priority"
+ALPHA = "alpha"
+
+
+class PrioritizedRing(Ring):
+    """The same, and the sum tree with each of its sums: added up anew, they would differ in their last bits."""
+
+    id = "prioritized-ring"
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The rows and the tree, borrowed, and the greatest priority."""
+        walk.fact(repr(obj.alpha), ALPHA)
+        return {**super().capture(obj, walk), TREE: Array(obj.tree), LARGEST: obj.max_priority}
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """Made by such a ring of the same size; the exponent is a fact."""
+        if not isinstance(tree, dict) or tree.keys() != {ROWS, ENVIRONMENTS, TREE, LARGEST}:
+            return [walk.finding(summary(tree), repr(obj), "Build the ring as the run did.")]
+        return super().check(obj, tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """In place."""
+        super().restore(obj, tree, walk)
+        obj.tree[:] = tree[TREE].value
+        obj.max_priority = tree[LARGEST]
         return obj

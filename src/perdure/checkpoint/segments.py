@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,8 +17,8 @@ from perdure.tree.rows import Rows, split_at_blocks
 SMALLEST_SEGMENT_ROWS = 4 * BLOCK_ROWS
 """A shorter last segment is written again together with the next rows, so that files stay few."""
 
-LARGEST_SEGMENT_ROWS = 64 * BLOCK_ROWS
-"""Segments end at multiples of this, so that an edit among old rows costs that many at most."""
+LARGE_SEGMENT_ROWS = 64 * BLOCK_ROWS
+"""Many rows that are written at once go into segments of so many, below twice that: an edit costs one of them."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,6 @@ def plan_segments(rows: Rows, old: WrittenRows | None) -> SegmentPlan:
 def _drop_short(shared: list[Segment], end: int) -> None:
     """Takes short segments away that end where rows are to be written, so that they are written together."""
     while shared and shared[-1].stop == end and shared[-1].stop - shared[-1].start < SMALLEST_SEGMENT_ROWS:
-        if end % LARGEST_SEGMENT_ROWS == 0:
-            return
         end = shared.pop().used_from
 
 
@@ -80,9 +79,16 @@ def _gaps(shared: Sequence[Segment], rows: Rows) -> Iterator[tuple[int, int]]:
     """The row ranges that no shared segment holds, cut where segments end."""
     end = rows.start
     for begin, stop in (*((segment.used_from, segment.stop) for segment in shared), (rows.stop, rows.stop)):
-        for part in split_at_blocks(end, begin, LARGEST_SEGMENT_ROWS):
+        for part in _in_files(end, begin):
             yield from _cut(part, rows.cut)
         end = stop
+
+
+def _in_files(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """A range cut into parts that are about equal, at block multiples; nothing if it is empty."""
+    number = max(1, (stop - start) // LARGE_SEGMENT_ROWS)
+    cuts = [(start + (stop - start) * part // number) // BLOCK_ROWS * BLOCK_ROWS for part in range(1, number)]
+    yield from ((begin, end) for begin, end in pairwise([start, *cuts, stop]) if begin < end)
 
 
 def _cut(part: tuple[int, int], at: int | None) -> list[tuple[int, int]]:
