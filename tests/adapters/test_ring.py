@@ -240,3 +240,52 @@ def test_an_update_is_found_and_rewritten(tmp_path: Path):
     perdure.Run(tmp_path / "run").restore(ring=fresh)
     assert content(fresh) == content(ring)
     assert fresh.columns["action"][[5, 2_999]].tolist() == [77, 78]
+
+
+class Own:
+    """A buffer that keeps plain arrays, as users' do."""
+
+    def __init__(self) -> None:
+        self.x, self.y, self.added = np.zeros((3_000, 2)), np.zeros(3_000, np.int64), 0
+
+    def push(self, value: int) -> None:
+        at = self.added % len(self.x)
+        self.x[at], self.y[at] = value, value
+        self.added += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ring": perdure.Ring.over({"x": self.x, "y": self.y}, self.added)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.added = state["ring"].total
+        self.x, self.y = state["ring"].columns.values()
+
+
+def test_arrays_of_the_users_own_are_filled_in_place_and_edits_are_found(tmp_path: Path):
+    """Nobody tells of the edits; what nobody touched is shared."""
+    own = Own()
+    with perdure.Run(tmp_path / "run", every=perdure.Every(updates=1)) as run:
+        run.restore(own=own)
+        for value in range(5_000):
+            own.push(value)
+        run.boundary(env_steps=1)
+        own.y[500] = -7
+        run.boundary(env_steps=2)
+        run.boundary(env_steps=3)
+    newest = tmp_path / "run" / "checkpoints" / "step_0000000003"
+    assert all(file.stat().st_nlink == 2 for file in newest.glob("own.*"))
+    back = Own()
+    x = back.x
+    perdure.Run(tmp_path / "run").restore(own=back)
+    assert back.x is x
+    assert (back.added, back.y[500]) == (5_000, -7)
+    assert (back.x.tobytes(), back.y.tobytes()) == (own.x.tobytes(), own.y.tobytes())
+
+
+@pytest.mark.parametrize(
+    "columns", [{}, {"x": np.zeros(3), "y": np.zeros(4)}, {"x": np.float64(1)}, {"x": np.zeros((3, 2), order="F")}]
+)
+def test_what_is_no_ring_of_arrays_is_refused(columns: dict[str, Any]):
+    """Where it is made."""
+    with pytest.raises(UsageError, match=r"Ring\.over: arrays in C order, all with the same first axis"):
+        perdure.Ring.over(columns, 0)

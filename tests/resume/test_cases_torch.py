@@ -231,7 +231,7 @@ def test_case_6_the_replay_is_as_old_as_the_weights_is_not_doubled_and_not_empty
     """The live arrays go on changing after the save, which must not reach the checkpoint."""
     replay, net = dqn.Replay(32, 4), torch.nn.Linear(4, 2)
     fill(replay, OPTIONS, 20)
-    wanted = {name: np.array(value) for name, value in replay.state_dict().items() if name != "queue"}
+    wanted = {name: np.array(value) for name, value in vars(replay).items() if name != "queue"}
     with perdure.Run(tmp_path / "run", every=perdure.Every(updates=1)) as run:
         run.restore(replay=replay, net=net)
         run.boundary(env_steps=20)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -62,9 +62,39 @@ class Ring:
         axes = (self.capacity,) if self.num_envs is None else (self.capacity, self.num_envs)
         kinds = {name: kind_of(name, column) for name, column in columns.items()}
         folder = None if directory is None else Path(directory).expanduser().absolute()
-        self._columns = {name: memory_of(folder, name, dtype, axes + shape) for name, (dtype, shape) in kinds.items()}
-        self._flat = {name: column.reshape(-1, *kinds[name][1]) for name, column in self._columns.items()}
+        self._lend({name: memory_of(folder, name, dtype, axes + shape) for name, (dtype, shape) in kinds.items()})
+
+    def _lend(self, columns: dict[str, np.ndarray], *, is_theirs: bool = False) -> None:
+        self._columns = columns
+        axes = 1 if self.num_envs is None else 2
+        self._flat = {name: column.reshape(-1, *column.shape[axes:]) for name, column in columns.items()}
         self._digests: dict[tuple[str, int, int], str] = {}
+        self._is_theirs = is_theirs
+
+    @classmethod
+    def over(cls, columns: Mapping[str, np.ndarray], total: int) -> Self:
+        """A ring on arrays of the user's own, which go on being written to without it.
+
+        For buffers that keep their arrays themselves: their `state_dict()` returns such a ring in place of the arrays,
+        made anew each time, and a restore fills them in place (docs/replay.md). Nobody tells it of edits: each save
+        looks for them in all that the arrays hold.
+
+        Args:
+            columns: by name, arrays in C order with the capacity as their first axis; `columns` gives them back as
+                they are.
+            total: rows that were ever added: row `i` stands at index `i % capacity`.
+
+        Raises:
+            UsageError: they are no such arrays.
+        """
+        ring = cls.__new__(cls)
+        arrays = [column for column in columns.values() if isinstance(column, np.ndarray) and column.ndim]
+        sizes = {len(column) for column in arrays if column.flags.c_contiguous}
+        if len(arrays) < len(columns) or len(sizes) != 1 or not all(column.flags.c_contiguous for column in arrays):
+            raise UsageError("Ring.over: arrays in C order, all with the same first axis.")
+        ring.capacity, ring.num_envs, ring.total = sizes.pop(), None, total
+        ring._lend(dict(columns), is_theirs=True)
+        return ring
 
     def __len__(self) -> int:
         """Transitions that it holds: rows times environments."""
@@ -88,6 +118,8 @@ class Ring:
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
         """Read-only views: (capacity, *shape), or (capacity, num_envs, *shape). Rows that were not added are noise."""
+        if self._is_theirs:
+            return MappingProxyType(self._columns)
         views = {name: column.view(np.ndarray) for name, column in self._columns.items()}
         for view in views.values():
             view.flags.writeable = False
@@ -201,6 +233,8 @@ class Ring:
 
     def rows(self) -> Rows:
         """What adapters store: the rows with their memory, and the digests of blocks that are known to be unchanged."""
+        if self._is_theirs:
+            return Rows(self.start, self.total, self._columns)
         whole = {key: digest for key, digest in self._digests.items() if key[2] - key[1] == BLOCK_ROWS}
         self._digests = {key: digest for key, digest in whole.items() if key[1] >= self.start}
         return Rows(self.start, self.total, self._columns, digests=self._digests)
