@@ -1,4 +1,4 @@
-"""Replay buffers of 10^6 frames: what checkpoints write and take, beside Stable-Baselines3's own `save_replay_buffer`."""
+"""Replay buffers of 10^6 frames: what checkpoints write and take, beside Stable-Baselines3's own way."""
 
 import argparse
 import json
@@ -22,13 +22,13 @@ GONE_AFTER = {"restore_ring": "ring", "restore_sb3": "sb3", "unpickle_sb3": "buf
 MOST_EXTRA = 256 << 20
 
 TEXT = """\
-A buffer of 10^6 transitions with one frame of 84 × 84 bytes each, 7.1 GB; frames are generated. A checkpoint every 50,000
-transitions, each durable before the loop goes on: `perdure.Ring` until it is full and five times more, Stable-Baselines3's
-own `ReplayBuffer` (`optimize_memory_usage`) five times while it overwrites. *Written* counts every byte of every file that a
-checkpoint does not share, manifests too. *Blocked* is how long the loop waits. A restore happens in a new process, is
-verified, and fills the buffer in place. `save_replay_buffer` is made durable as ours are, once; `load_replay_buffer`
-verifies nothing. *Extra memory* is how far resident memory rises beyond the buffer itself. Every piece is a process of its
-own, and files are read as the page cache of the machine has them."""
+A buffer of 10^6 transitions with one frame of 84 × 84 bytes each, 7.1 GB; frames are generated. A checkpoint every
+50,000 transitions, each durable before the loop goes on: `perdure.Ring` until it is full and five times more,
+Stable-Baselines3's own `ReplayBuffer` (`optimize_memory_usage`) five times while it overwrites. *Written* counts every
+byte of every file that a checkpoint does not share, manifests too. *Blocked* is how long the loop waits. A restore
+happens in a new process, is verified, and fills the buffer in place. `save_replay_buffer` is made durable as ours are,
+once; `load_replay_buffer` verifies nothing. *Extra memory* is how far resident memory rises beyond the buffer itself.
+Every piece is a process of its own, and files are read as the page cache of the machine has them."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
