@@ -27,7 +27,8 @@ def content(ring: perdure.Ring) -> list[Any]:
 @pytest.mark.parametrize("in_files", [False, True], ids=["in memory", "in files"])
 def test_case_6_the_ring_is_as_old_as_the_weights_is_not_doubled_and_not_empty(tmp_path: Path, *, in_files: bool):
     """What was added after the checkpoint is gone, also where the files on the disk have it."""
-    folder = tmp_path / "files" if in_files else None
+    files = tmp_path / "files"
+    folder = files if in_files else None
     ring, weights, rng = perdure.Ring(3_000, COLUMNS, directory=folder), np.zeros(3), np.random.default_rng(0)
     fill(ring, rng, 2_500)
     with perdure.Run(tmp_path / "run", every=perdure.Every(updates=1)) as run:
@@ -38,7 +39,7 @@ def test_case_6_the_ring_is_as_old_as_the_weights_is_not_doubled_and_not_empty(t
         fill(ring, rng, 900)
     assert content(ring) != wanted
     if in_files:
-        newer = [np.fromfile(folder / f"{name}.column", np.uint8) for name in COLUMNS]
+        newer = [np.fromfile(files / f"{name}.column", np.uint8) for name in COLUMNS]
         assert all(file.any() for file in newer)
     del ring
 
@@ -173,26 +174,22 @@ def test_case_7_the_next_draws_of_a_users_own_sum_tree_are_the_same(kind: Any, l
     assert (wanted == found and trees[0] == trees[1]) == (lost == "nothing")
 
 
-@pytest.mark.parametrize("lost", ["nothing", "the tree", "max_priority"])
+@pytest.mark.parametrize("lost", ["nothing", "tree", "max_priority"])
 def test_case_7_the_next_draws_of_a_prioritized_ring_are_the_same(lost: str, tmp_path: Path):
-    """Across a run that was stopped; twins that lose a part draw otherwise."""
+    """Across a run that was stopped; twins that have a part as a fresh ring has it draw otherwise."""
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    _learned(stopped, 6)
+    (ring, rng), (back, back_rng) = _learned(straight, 10), _learned(stopped, 10)
+    if lost != "nothing":
+        fresh = perdure.PrioritizedRing(40, {"value": np.float64})
+        fresh.extend(value=np.zeros(40))
+        setattr(back, lost, getattr(fresh, lost))
+
     drawn = []
-    for stops in (False, True):
-        ring, rng = _learned(tmp_path / str(stops), 10) if not stops else (None, None)
-        if ring is None:
-            _learned(tmp_path / "True", 6)
-            ring, rng = _learned(tmp_path / "True", 10)
-            if lost != "nothing":
-                setattr(ring, {"the tree": "tree", "max_priority": "max_priority"}[lost], _anew(ring, lost))
-        ring.extend(value=rng.random(20))
-        drawn.append(ring.draw(rng, 64).tolist())
+    for each, generator in ((ring, rng), (back, back_rng)):
+        each.extend(value=generator.random(20))
+        drawn.append(each.draw(generator, 64).tolist())
     assert (drawn[0] == drawn[1]) == (lost == "nothing")
-
-
-def _anew(ring: perdure.PrioritizedRing, lost: str) -> Any:
-    fresh = perdure.PrioritizedRing(40, {"value": np.float64})
-    fresh.extend(value=np.zeros(40))
-    return fresh.tree if lost == "the tree" else fresh.max_priority
 
 
 def _learned(directory: Path, until: int) -> tuple[perdure.PrioritizedRing, np.random.Generator]:
