@@ -74,6 +74,7 @@ def test_columns_cannot_be_written_to():
         (lambda ring: ring.add(observation=[1, 2], action=1, done=True), r"the shape \(2,\); \(3,\) is expected"),
         (lambda ring: ring.add(observation=[1, 2, 3], action=1.5, done=True), "float64, which does not go into int64"),
         (lambda ring: ring.add(observation=[1, 2, 3], action=1, done=1), "int64, which does not go into bool"),
+        (lambda ring: ring.add(observation=[1, 2, 3], action=1 << 70, done=True), "does not fit into int64"),
         (lambda ring: ring.draw(np.random.default_rng(0), 3), "the ring is empty"),
         (lambda ring: ring.draw(3, 3), r"3 is no numpy.random.Generator; make one"),
         (lambda ring: ring.take(np.array([0])), "places from 0 to 0; it holds 0 transitions"),
@@ -214,6 +215,23 @@ def test_a_run_is_the_same_wherever_it_was_stopped(tmp_path: Path, edit: str):
     assert content(stopped) == content(straight)
     rows = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("straight", "stopped")]
     assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"action": np.array([3]), "doen": np.array([True])}, r"no columns \['doen'\]; there are \['observation'"),
+        ({"action": np.array([3]), "done": np.array([1.5])}, "done is float64, which does not go into bool"),
+        ({"action": np.array([3, 4])}, r"action has the shape \(2,\); \(1,\) is expected"),
+    ],
+)
+def test_an_update_that_is_refused_changes_nothing(columns: dict[str, Any], message: str):
+    """Not even the columns that were right."""
+    ring = filled(perdure.Ring(10, COLUMNS), 4)
+    before = content(ring)
+    with pytest.raises(UsageError, match=message):
+        ring.update(np.array([2]), **columns)
+    assert content(ring) == before
 
 
 def test_an_edit_behind_the_rings_back_is_the_twin(tmp_path: Path):

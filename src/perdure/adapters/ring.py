@@ -167,10 +167,11 @@ class Ring:
             UsageError: there is no such place or column, or a value has another shape or kind.
         """
         places = self._places(places)
-        for name, value in columns.items():
-            if name not in self._columns:
-                raise UsageError(f"Ring.update: no column {name!r}; there are {list(self._columns)}.")
-            self._flat[name][places] = fitting("update", name, value, self._flat[name][places])
+        if unknown := sorted(columns.keys() - self._columns):
+            raise UsageError(f"Ring.update: no columns {unknown}; there are {list(self._columns)}.")
+        checked = {name: fitting("update", name, value, self._flat[name][places]) for name, value in columns.items()}
+        for name, value in checked.items():
+            self._flat[name][places] = value
         slots = places // (self.num_envs or 1)
         newest = self.total - 1
         blocks = set(((newest - (newest - slots) % self.capacity) // BLOCK_ROWS).tolist())

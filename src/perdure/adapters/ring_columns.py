@@ -62,10 +62,13 @@ def fitting(verb: str, name: str, value: Any, like: np.ndarray) -> np.ndarray:
     Raises:
         UsageError: it is of another shape or kind.
     """
-    given = np.asarray(value)
+    is_literal = type(value) in (bool, int) and like.dtype.kind in "iufc"
+    try:
+        given = np.array(value, like.dtype) if is_literal else np.asarray(value)
+    except OverflowError as error:
+        raise UsageError(f"Ring.{verb}: {name}={value} does not fit into {like.dtype}.") from error
     if given.shape != like.shape:
         raise UsageError(f"Ring.{verb}: {name} has the shape {given.shape}; {like.shape} is expected.")
-    is_literal = type(value) in (bool, int) and like.dtype.kind != "b"
-    if not is_literal and not np.can_cast(given.dtype, like.dtype, "same_kind"):
+    if not np.can_cast(given.dtype, like.dtype, "same_kind"):
         raise UsageError(f"Ring.{verb}: {name} is {given.dtype}, which does not go into {like.dtype}; convert it.")
     return given
