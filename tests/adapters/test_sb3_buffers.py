@@ -185,3 +185,39 @@ def test_a_subclass_is_not_taken_for_the_buffer_alone():
 
     with pytest.raises(UnknownObjectError, match="no adapter knows a"):
         perdure.save("nowhere", buffer=More(3, BOX, ACTION))
+
+
+LOST: dict[str, Any] = {
+    "nothing": lambda buffer: None,
+    "pos": lambda buffer: setattr(buffer, "pos", 0),
+    "full": lambda buffer: setattr(buffer, "full", False),
+    "timeouts": lambda buffer: buffer.timeouts.fill(0),
+    "the oldest rows": lambda buffer: buffer.rewards[buffer.pos : buffer.pos + 200].fill(0),
+    "the next observation of the newest": lambda buffer: buffer.observations[buffer.pos].fill(0),
+}
+
+
+@pytest.mark.usefixtures("global_generators")
+@pytest.mark.parametrize("lost", LOST)
+def test_twin_each_part_that_a_resume_forgets_is_seen(tmp_path: Path, lost: str):
+    """In what is drawn from then on; the last one where observations are kept once, in a buffer that is not full."""
+    kind, steps = ("memory", 500) if lost.startswith("the next") else ("plain", 4_100)
+    buffer, fresh = make(kind), make(kind)
+    play(buffer, np.random.default_rng(0), steps)
+    perdure.save(tmp_path / "a", buffer=buffer)
+    perdure.load(tmp_path / "a", buffer=fresh)
+
+    LOST[lost](fresh)
+
+    now = [_whole(each) for each in (buffer, fresh)]
+    for each in (buffer, fresh):
+        play(each, np.random.default_rng(2), 10)
+    later = [_whole(each) for each in (buffer, fresh)]
+    assert (now[0] == now[1] and later[0] == later[1]) == (lost == "nothing")
+
+
+def _whole(buffer: Any) -> list[bytes]:
+    """Every transition that can be drawn, by the buffer's own way to look it up."""
+    np.random.seed(0)
+    places = np.arange(buffer.size() - (buffer.optimize_memory_usage and buffer.full))
+    return [part.numpy().tobytes() for part in buffer._get_samples(places) if part is not None]
