@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.common.machine import OtherWork, describe_machine, describe_versions
 from benchmarks.common.report import Part, render
 from benchmarks.common.scratch import scratch
-from benchmarks.parts import large, not_due, ppo_sized, replay, slow_down, start_up
+from benchmarks.parts import chain, large, not_due, ppo_sized, replay, slow_down, start_up
 
 PARTS: dict[str, Callable[[Path, int], Part]] = {
     "ppo": ppo_sized.measure,
@@ -16,6 +16,7 @@ PARTS: dict[str, Callable[[Path, int], Part]] = {
     "replay": replay.measure,
     "not-due": not_due.measure,
     "slow-down": slow_down.measure,
+    "chain": chain.measure,
     "start-up": start_up.measure,
 }
 RESULTS = Path(__file__).parent / "results" / "checkpointing.md"

@@ -16,6 +16,7 @@ from torch import nn
 from torch.distributions import Categorical
 
 import perdure  # perdure
+from perdure.gym import seed_spaces  # perdure
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -100,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> nn.Module:
     torch.manual_seed(args.seed)
     same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
     envs: Any = gymnasium.make_vec(args.env, args.n_envs, vectorization_mode="sync", vector_kwargs=same_step)
+    seed_spaces(envs, args.seed)  # perdure
     observation, _ = envs.reset(seed=args.seed)
     agent = Agent(observation.shape[1], int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)

@@ -71,6 +71,28 @@ def test_every_kind_of_variable_is_part_of_the_state(trip):
     assert list(tree["layers"]) == ["_length", 0]
 
 
+class Doubled(nnx.Param):
+    """A variable that hands out another value than it holds."""
+
+    def get_value(self, **options: Any) -> Any:
+        return super().get_value(**options) * 2
+
+
+@pytest.mark.filterwarnings("ignore:Variable hooks are deprecated")
+@pytest.mark.parametrize(
+    "variable",
+    [
+        pytest.param(lambda: Doubled(jnp.arange(3.0)), id="by its class"),
+        pytest.param(
+            lambda: nnx.Param(jnp.arange(3.0), on_get_value=lambda _variable, value: value * 2), id="by a hook"
+        ),
+    ],
+)
+def test_what_a_variable_hands_out_is_its_state_where_that_is_not_what_it_holds(trip, variable: Any):
+    assert trip.tree(variable()).value.tolist() == [0.0, 2.0, 4.0]
+    assert trip.tree(nnx.Param(jnp.arange(3.0))).value.tolist() == [0.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -34,6 +34,38 @@ def test_what_forgets_nothing_is_exact_and_the_code_is_0(perdure_cli, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+CACHED = """
+import functools
+import numpy as np, perdure
+
+rng, weights = np.random.default_rng(1), np.zeros(3)
+
+@functools.lru_cache
+def noise(turn):
+    return rng.normal()
+
+run = perdure.Run("runs/x", horizon=9, audit_ignore={ignore})
+weights = run.restore(rng=rng, weights=weights).weights
+while not run.is_finished:
+    weights = weights + noise(run.env_steps % 2)
+    run.boundary(env_steps=run.env_steps + 1, weights=weights)
+run.finish()
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("ignore", "code"), [({}, 1), ({"module train: noise": "a cache"}, 0)])
+def test_a_resume_that_is_not_exact_is_no_success_though_nothing_explains_it(
+    perdure_cli, tmp_path: Path, ignore: dict[str, str], code: int
+):
+    (tmp_path / "train.py").write_text(CACHED.replace("{ignore}", repr(ignore)))
+    result = perdure_cli("audit", "--", sys.executable, tmp_path / "train.py")
+
+    assert "Something is lost that this audit cannot see: `perdure prove` names" in result.out
+    assert "not seen   what lru_cache keeps of noise\n" in result.out
+    assert result.code == code
+
+
 def test_a_command_is_needed_and_must_exist(perdure_cli):
     assert perdure_cli("audit").err == "perdure: audit: which script? perdure audit -- python train.py …\n"
     result = perdure_cli("audit", "--", "no-such-program")

@@ -78,8 +78,8 @@ def test_a_dry_run_shows_old_and_new_names(perdure_cli, tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--to", "npz"], "--to npz: is no kind; choose from perdure, safetensors"),
-        (["--to", "nnx-ppo"], "--to nnx-ppo: is read, but not written; choose from perdure, safetensors"),
+        (["--to", "npz"], "--to npz: is no kind; choose from perdure, "),
+        (["--to", "nnx-ppo"], "--to nnx-ppo: is read, but not written; choose from perdure, "),
         (["--map", "actor"], "--map actor: write PATTERN=REPLACEMENT, for instance"),
         (["--map", "(=x"], "--map (=x: missing ), unterminated subpattern"),
         (["--map", r"a=\7"], r"--map a=\7: invalid group reference 7"),
@@ -95,3 +95,34 @@ def test_what_is_wrong_is_told_and_nothing_is_written(perdure_cli, tmp_path: Pat
     assert (result.code, result.out) == (2, "")
     assert message in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def test_a_run_stands_for_its_newest_checkpoint(perdure_cli, tmp_path: Path):
+    run = perdure.Run(tmp_path / "run", every=perdure.Every(updates=1), policy=["net"])
+    state = {"w": np.zeros(2, np.float32)}
+    run.restore(net=state)
+    for step in (1, 2):
+        state["w"] = np.full(2, step, np.float32)
+        run.boundary(env_steps=step, net=state)
+    run.export_policy(tmp_path / "policy", net=state)
+    run.finish()
+    wanted = {"run": 2, "run@1": 1, "policy": 2}
+    for number, (name, step) in enumerate(wanted.items()):
+        target = tmp_path / f"{number}.safetensors"
+        result = perdure_cli("convert", tmp_path / name, target, "--component", "net")
+
+        assert (result.code, result.err) == (0, "")
+        assert safetensors.numpy.load_file(target)["w"].tolist() == [step, step]
+        assert "net: captured by dict, is kept as plain values: a resume needs the objects that they were made of." in (
+            result.out
+        )
+    missing = perdure_cli("convert", tmp_path / "run@7", tmp_path / "x.safetensors")
+    assert (missing.code, missing.out) == (4, "")
+
+
+def test_an_agent_s_file_is_named(perdure_cli):
+    result = perdure_cli("show", Path(__file__).parent.parent / "data/storage_ckpt/v3_multi_unprefixed_sac.ckpt")
+
+    assert (result.code, result.err) == (0, "")
+    assert "storage-ckpt v3\n" in result.out
+    assert "  looks like SAC: actor, critic, critic\n" in result.out

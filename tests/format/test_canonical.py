@@ -1,11 +1,13 @@
 """Canonical JSON: one spelling for every value, and no other is read."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.errors import DamagedError
-from perdure.format.canonical import decode, encode
+from perdure.format.canonical import decode, encode, spell
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
@@ -27,6 +29,23 @@ def test_values_come_back_and_their_bytes_are_the_only_spelling(value: object):
 
     assert repr(decode(data, "doc")) == repr(sorted_keys(value))
     assert data.isascii()
+
+
+@settings(max_examples=150, deadline=None)
+@given(VALUES)
+def test_a_part_is_spelled_as_it_stands_in_a_document(value: object):
+    assert spell(value).encode("ascii") + b"\n" == encode(value)
+
+
+@pytest.mark.parametrize("value", [True, False, 1, 0, 1.0, 0.0, -0.0, None, "", "\ud800", 10**40, 1e300], ids=repr)
+def test_values_that_compare_equal_are_spelled_each_in_its_way(value: object):
+    assert spell(value).encode("ascii") + b"\n" == encode(value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_part_that_no_json_has_is_refused(value: float):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        spell(value)
 
 
 def sorted_keys(value: object) -> object:

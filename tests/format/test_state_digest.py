@@ -1,15 +1,21 @@
 """State digests depend on every bit of the state, and on nothing else."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perdure.errors import DamagedError
+from perdure.format import canonical, dtypes
 from perdure.format.digests import digest_of
+from perdure.format.numbers import encode_plain
 from perdure.format.state_digest import component_digests, state_digest
-from perdure.tree.leaves import Alias, Array, PRNGKey, owned
+from perdure.format.tensors import contiguous_bytes
+from perdure.tree.leaves import Alias, Array, PRNGKey, memory_axes, owned
 from perdure.tree.snapshot import Component, Snapshot
 
 
@@ -81,6 +87,63 @@ def test_any_two_different_states_have_different_digests():
 
     same = {(i, j) for i, a in enumerate(digests) for j, b in enumerate(digests) if i < j and a == b}
     assert same == set()
+
+
+def documented(tree: Any) -> Any:
+    """The form as docs/format.md tells it, for trees without aliases and rows."""
+    match tree:
+        case Array():
+            value, digest_of_bytes = tree.value, digest_of(contiguous_bytes(tree.value))
+            flags = [tree.weak_type, tree.scalar]
+            return [
+                "array",
+                dtypes.name_of(value.dtype),
+                list(value.shape),
+                list(memory_axes(value)),
+                *flags,
+                digest_of_bytes,
+            ]
+        case PRNGKey():
+            return ["key", tree.implementation, *documented(tree.data)[1:]]
+        case dict():
+            ordered = sorted(tree.items(), key=lambda item: (isinstance(item[0], str), item[0]))
+            parts = [[encode_plain(name), documented(child)] for name, child in ordered]
+            return digest_of(canonical.encode([type(tree).__name__, parts]))
+        case list() | tuple():
+            return digest_of(canonical.encode([type(tree).__name__, [documented(child) for child in tree]]))
+        case _:
+            return ["leaf", encode_plain(tree)]
+
+
+LEAVES = [
+    *[None, True, False, 0, 1, 2**53, 2**53 + 1, -(2**70), 0.0, -0.0, 0.1, 1e300, math.nan, math.inf, -math.inf],
+    *[1j, complex(-0.0, math.nan), "", 'ü\u2028"', "\ud800", b"", b"\x00\xff"],
+    *[Array(X[:, ::2]), Array(X > 2), Array(np.array([1, 2], "M8[s]")), Array(np.array(["a", "bc"]))],
+    *[Array(np.zeros(3, code)) for code in "bBhHiIlLqQefdFD"],
+    *[Array(np.ones(3, dtypes.dtype_of(name))) for name in sorted(dtypes._ML_DTYPES)],
+    *[Array(np.arange(6, dtype=dtypes.dtype_of("bfloat16")).reshape(2, 3)), Array(np.zeros((0, 2), np.float32))],
+    *[tree for tree in DIFFERENT if isinstance(tree, Array | PRNGKey)],
+]
+TREES = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(st.sampled_from(["a", "b", "1", "ü", 0, 1, -3, 2**60]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("tree", [*DIFFERENT, *LEAVES], ids=repr)
+def test_a_digest_is_that_of_the_documented_form(tree: Any):
+    assert digest(tree) == digest_of(canonical.encode(documented(tree)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(TREES)
+def test_the_same_holds_for_whatever_is_built_of_them(tree: Any):
+    assert digest(tree) == digest_of(canonical.encode(documented(tree)))
 
 
 @pytest.mark.parametrize("tree", DIFFERENT, ids=repr)

@@ -89,7 +89,7 @@ def test_what_is_no_array_is_carried_too(done: tuple[Path, Conversion]):
 def test_the_conversion_says_what_it_did(done: tuple[Path, Conversion]):
     conversion = done[1]
 
-    assert (conversion.metadata, len(conversion.leaves)) == ({"step": 480}, 93)
+    assert (conversion.metadata, len(conversion.leaves)) == ({"env_steps": 480}, 93)
     for loss in (
         "networks/layers/1/action/layers/3/rng/default/key: the variable's class flax.nnx.rnglib.RngKey and its "
         "metadata are not kept, its value is.",

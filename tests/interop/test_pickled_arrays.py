@@ -11,8 +11,9 @@ import pytest
 
 from perdure.errors import DamagedError, PerdureError, UnsupportedLeafError
 from perdure.interop.pickled_arrays import PickledArray, PickledKey, array_in
+from perdure.interop.pickled_values import NOTHING, Name, Record
 from perdure.interop.plain_trees import Losses, PlainTrees
-from perdure.interop.restricted_pickle import NOTHING, Name, Record, read_pickle
+from perdure.interop.restricted_pickle import read_pickle
 
 ARRAYS = [
     np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -30,7 +30,7 @@ class Script:
         self.resumes.append([each.place for each in units])
         state = {**self.state(self.resumes[-1]), "c": str(self.hidden)}
         links = [Link(at, at, at, "", state, {}, "", None) for at in range(AT + 2)]
-        return Outcome(0, "", Path(), {}, links)
+        return Outcome(0, "", Path(), {}, {"x": links})
 
     def trials(self) -> Trials:
         straight: Fingerprint = {**self._fingerprint({"a": "[]", "b": "[]", "c": "False"})}

@@ -53,6 +53,20 @@ def test_a_script():
     assert env[-1].endswith("with PYTHONHASHSEED=0 they differ, too.")
 
 
+def test_spaces_that_nobody_seeds():
+    of_spaces = "envs/action_space/_np_random/bit_generator/state", "envs/envs/0/action_space/spaces/0/_np_random/x"
+    said = likely_causes(symptoms(is_resume=False, boundary=0, components=("envs",), leaves=of_spaces))
+    more = likely_causes(symptoms(is_resume=False, boundary=0, components=("envs",), leaves=(*of_spaces, "envs/state")))
+
+    assert said[0].startswith("Only generators of spaces differ")
+    assert not any(cause.startswith("Only generators of spaces") for cause in more)
+
+
+def test_an_end_and_a_run_that_are_others():
+    assert likely_causes(symptoms(is_other_end=True))[0].startswith("What ends the loop is no state")
+    assert likely_causes(symptoms(is_other_run=True))[0].startswith("The run's directory has another name")
+
+
 def test_there_is_always_something_to_say():
     assert likely_causes(symptoms()) == [RESUME_RULES[-1](symptoms())]
     assert likely_causes(symptoms(is_resume=False)) == [SCRIPT_RULES[-1](symptoms())]

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "torch-ppo": ["-m", "perdure", "train", "torch-ppo", "--env", "CartPole-v1", "--run", "runs/x", "--seed", "1"],
     "ppo": ["-m", "perdure", "train", "ppo", "--env", "CartPole-v1", "--run", "runs/x", "--seed", "1"],
+    "examples/torch_ppo.py": [str(ROOT / "examples" / "torch_ppo.py"), "--run", "runs/x"],
     "examples/torch_dqn.py": [str(ROOT / "examples" / "torch_dqn.py"), "--run", "runs/x"],
     "examples/torch_sac.py": [str(ROOT / "examples" / "torch_sac.py"), "--run", "runs/x"],
 }

@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 from perdure.adapters.containers import Children
 from perdure.adapters.gymnasium_versions import STATISTICS_OF_SINGLE, STATISTICS_OF_VECTORS, WRAPPERS
 from perdure.adapters.walk import Walk
-from perdure.contract.facts import LONGEST_TEXT, facts_of
+from perdure.contract.facts import LONGEST_TEXT, facts_in
 from perdure.contract.naming import name_of
 from perdure.errors import CaptureError
 from perdure.format.digests import digest_of
@@ -73,7 +73,12 @@ def _spaces_of(kind: type) -> tuple[str, ...]:
 
 def has_table(obj: Any) -> bool:
     """Whether the object is one of Gymnasium's toy texts, or of a subclass."""
-    return any(cls.__module__.startswith("gymnasium.envs.toy_text.") for cls in type(obj).__mro__)
+    return _is_toy_text(type(obj))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_toy_text(kind: type) -> bool:
+    return any(cls.__module__.startswith("gymnasium.envs.toy_text.") for cls in kind.__mro__)
 
 
 def note_choices(obj: Any, walk: Walk) -> None:
@@ -130,10 +135,10 @@ def note_space(space: gymnasium.Space[Any], walk: Walk) -> None:
 
 
 def _note_arguments(arguments: dict[str, Any], walk: Walk, *below: str) -> None:
-    bound = functools.partial(dict, **arguments)
-    for path, text in facts_of(bound):
-        if path[:1] == ("keywords",):
-            walk.fact(text, *below, *path[1:])
+    if not arguments:  # the usual case, at every boundary
+        return
+    for path, text in facts_in(arguments):
+        walk.fact(text, *below, *path)
 
 
 def refuse_hidden_state(obj: Any, attributes: Children, walk: Walk) -> None:
@@ -146,7 +151,7 @@ def refuse_hidden_state(obj: Any, attributes: Children, walk: Walk) -> None:
             objects.
     """
     place = format_path(walk.path)
-    slots = [slot for cls in type(obj).__mro__ for slot in _slots_of(cls)]
+    slots = _slots_of(type(obj))
     if slots:
         raise CaptureError(
             f"{place}: {type(obj).__qualname__} keeps {', '.join(slots)} in __slots__, where perdure does not look. "
@@ -162,7 +167,7 @@ def refuse_hidden_functions(obj: Any, attributes: Children, walk: Walk) -> None:
         CaptureError: there is one.
     """
     for name, value in attributes.items():
-        for hidden in _hidden(value):
+        for hidden in () if type(value) in PLAIN_TYPES else _hidden(value):
             raise CaptureError(
                 f"{format_path(walk.path)}/{name}: {hidden}, whose state a checkpoint would miss. Keep it as an "
                 f"attribute of the {type(obj).__qualname__} itself, or give the class state_dict() and "
@@ -170,9 +175,12 @@ def refuse_hidden_functions(obj: Any, attributes: Children, walk: Walk) -> None:
             )
 
 
-def _slots_of(cls: type) -> list[str]:
-    slots = cls.__dict__.get("__slots__", ())
-    return [slot for slot in ([slots] if isinstance(slots, str) else slots) if slot not in ("__dict__", "__weakref__")]
+@functools.lru_cache(maxsize=1024)
+def _slots_of(kind: type) -> list[str]:
+    """The slots of a class and of those it inherits from."""
+    found = [cls.__dict__.get("__slots__", ()) for cls in kind.__mro__]
+    slots = [slot for each in found for slot in ([each] if isinstance(each, str) else each)]
+    return [slot for slot in slots if slot not in ("__dict__", "__weakref__")]
 
 
 def _hidden(value: Any) -> Iterator[str]:

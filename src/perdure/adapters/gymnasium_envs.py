@@ -22,7 +22,7 @@ from perdure.adapters.walk import Walk
 from perdure.contract.naming import name_of
 from perdure.errors import CaptureError, Finding, UnknownObjectError
 from perdure.tree.diff import summary
-from perdure.tree.leaves import Tree
+from perdure.tree.leaves import PLAIN_TYPES, Tree
 from perdure.tree.paths import format_path
 
 CLASS = "class"
@@ -177,6 +177,8 @@ def _own_spaces(obj: Any) -> Children:
 
 
 def _holds_spaces(value: Any) -> bool:
+    if type(value) in PLAIN_TYPES or type(value) is np.ndarray:  # most are: this runs at every boundary
+        return False
     if isinstance(value, dict):
         return any(map(_holds_spaces, value.values()))
     if isinstance(value, list | tuple):

@@ -1,5 +1,6 @@
 """Flax NNX: modules, optimizers, variables and states, restored in place."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -28,10 +29,11 @@ class Variable(Container):
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """The value's tree; the class is a fact, for it decides what is trained, and so is metadata of the user's."""
         walk.fact(name_of(type(obj)))
-        for name, value in obj.get_metadata().items():
+        metadata = obj.get_metadata()
+        for name, value in metadata.items():
             for below, text in facts_in(value) if name not in _metadata_of_flax() else ():
                 walk.fact(text, name, *below)
-        return walk.capture_inner(obj.get_value())
+        return walk.capture_inner(_value_of(obj, metadata))
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The value's findings."""
@@ -41,6 +43,17 @@ class Variable(Container):
         """Sets the value."""
         obj.set_value(walk.restore_inner(obj.get_value(), tree))
         return obj
+
+
+def _value_of(variable: Any, metadata: Mapping[str, Any]) -> Any:
+    """What `get_value` gives.
+
+    An array that the variable simply holds is taken as it is: Flax needs longer to hand it out than everything takes
+    that is done with it afterwards, and there are a hundred at each boundary.
+    """
+    raw = variable.get_raw_value()
+    is_simply_held = type(raw).__name__ == "ArrayImpl" and type(variable).get_value is nnx.Variable.get_value
+    return raw if is_simply_held and "on_get_value" not in metadata else variable.get_value()
 
 
 @lru_cache(maxsize=1)

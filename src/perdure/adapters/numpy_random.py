@@ -8,7 +8,7 @@ from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
-from perdure.tree.leaves import Alias, Array, Tree
+from perdure.tree.leaves import PLAIN_TYPES, Alias, Array, Tree
 
 
 class Generator(ExactAdapter):
@@ -127,6 +127,8 @@ class RandomState(ExactAdapter):
 
 
 def _from_numpy(state: Any) -> Tree:
+    if type(state) in PLAIN_TYPES:  # most parts are
+        return state
     if isinstance(state, dict):
         return {key: _from_numpy(value) for key, value in state.items()}
     if isinstance(state, list | tuple):

@@ -165,7 +165,7 @@ class Resolver:
         Raises:
             UnknownObjectError: nothing knows it; the message names `path` and the ways out.
         """
-        adapter = self._of_user(type(obj)) or (_held(obj) if takes_objects else None)
+        adapter = (self._of_user(type(obj)) if self._extra else None) or (_held(obj) if takes_objects else None)
         adapter = adapter or _from_table(type(obj)) or _by_protocol(obj)
         if adapter is None and takes_objects:
             adapter = _load("gymnasium_objects:PlainObject") if _is_plain_object(type(obj)) else None

@@ -235,7 +235,7 @@ class Walk:
             self._path.pop()
 
     def _resolve(self, obj: Object) -> Adapter:
-        return self._resolver.resolve(obj, self.path, takes_objects=self._takes_objects)
+        return self._resolver.resolve(obj, tuple(self._path), takes_objects=self._takes_objects)
 
     def _capture_leaf(self, obj: Object) -> Tree:
         """What `_capture` comes to for a plain leaf, which is its own state."""
@@ -250,8 +250,8 @@ class Walk:
         if adapter.has_identity:
             if id(obj) in self._places:
                 return self._alias(obj, adapter)
-            self._places[id(obj)] = (self.path, obj)
-            self._by_path[self.path] = obj
+            path = tuple(self._path)
+            self._places[id(obj)], self._by_path[path] = (path, obj), obj
         self._note(obj, adapter)
         around = self._enter(obj, adapter)
         try:
@@ -280,12 +280,12 @@ class Walk:
         self.settings |= again.settings
 
     def _note(self, obj: Object, adapter: Adapter) -> None:
-        if adapter.kind == "value" and not self.inside_live:
-            self.values.add(self._path[0])
         if adapter.kind == "live":
             self.lives.add(self._path[0])
+        elif adapter.kind == "value" and not self._live_depth:
+            self.values.add(self._path[0])
         if adapter.id not in PLAIN_ADAPTERS:
-            self.made[self.path] = adapter.id
+            self.made[tuple(self._path)] = adapter.id
         fidelity, reason = adapter.fidelity(obj)
         if fidelity != CLASSES[0]:  # the unusual case: this runs hundreds of times a save
             self.weaken(fidelity, f"{format_path(self.path)}: {reason}")

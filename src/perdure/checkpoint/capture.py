@@ -11,7 +11,7 @@ from perdure.contract.text import Plain
 from perdure.errors import CaptureError, UsageError
 from perdure.format.nodes import large_leaves
 from perdure.tree.leaves import Tree
-from perdure.tree.paths import Path
+from perdure.tree.paths import Path, Step
 from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Component, Snapshot
 
@@ -58,12 +58,12 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
     walk = Walk(resolver)
     trees = {name: _capture_one(walk, objects[name], name) for name in in_order(objects, resolver)}
     components = {}
+    facts, made = _by_component(walk.facts), _by_component(walk.made)
     for name, tree in sorted(trees.items()):
         adapter = resolver.resolve(objects[name], (name,)).id
-        facts = formatted({path[1:]: fact for path, fact in walk.facts.items() if path[0] == name})
+        told = {path[1:]: fact for path, fact in facts.get(name, {}).items()}
         fidelity, reason = walk.weakest.get(name, ("exact-snapshot", "full state captured"))
-        made = {path: adapter_id for path, adapter_id in walk.made.items() if path[0] == name}
-        components[name] = Component(adapter, tree, facts, fidelity, reason, made)
+        components[name] = Component(adapter, tree, formatted(told), fidelity, reason, made.get(name, {}))
     snapshot = Snapshot(components, counters.env_steps, counters.updates, counters.boundary)
     lives = frozenset(map(str, walk.lives))
     values = frozenset(name for name in objects if name in walk.values or name not in lives)
@@ -87,6 +87,14 @@ def in_order(objects: Mapping[str, Any], resolver: Resolver) -> list[str]:
     Else an optimizer whose name comes first would hold its network's weights, and the network's file none.
     """
     return sorted(objects, key=lambda name: (getattr(resolver.resolve(objects[name], (name,)), "walks_after", 0), name))
+
+
+def _by_component(noted: Mapping[Path, str]) -> dict[Step, dict[Path, str]]:
+    """What a walk noted, by the component that it belongs to."""
+    found: dict[Step, dict[Path, str]] = {}
+    for path, text in noted.items():
+        found.setdefault(path[0], {})[path] = text
+    return found
 
 
 def _capture_one(walk: Walk, obj: Any, name: str) -> Tree:

@@ -2,10 +2,13 @@
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import count, print_json, print_table
+from perdure.cli.targets import RunTarget, find_policy, find_target
 from perdure.interop.conversion import Conversion, convert
+from perdure.runs.directory import RunDirectory
 
 NOTE = """\
 SRC is recognised by its content; nothing in it is run or imported. DST must not exist: it is there whole afterwards, or
@@ -16,7 +19,11 @@ not at all. What each kind can hold is said in docs/interop.md.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
-    parser.add_argument("source", metavar="SRC", help="the file or directory; it is only read")
+    parser.add_argument(
+        "source",
+        metavar="SRC",
+        help="the file or directory, a run (its newest checkpoint) or RUN@STEP; it is only read",
+    )
     parser.add_argument("target", metavar="DST", help="the file or directory to make; it must not exist")
     parser.add_argument("--to", metavar="KIND", help="what to write (default: by DST's ending, else perdure)")
     parser.add_argument("--component", metavar="NAME", help="only this component of SRC")
@@ -41,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         DamagedError: SRC is not what was written.
     """
     done = convert(
-        arguments.source,
+        source_of(arguments.source),
         arguments.target,
         to=arguments.to,
         component=arguments.component,
@@ -54,6 +61,25 @@ def run(arguments: argparse.Namespace) -> int:
         return ExitCode.DONE
     _print(done, arguments)
     return ExitCode.DONE
+
+
+def source_of(text: str) -> Path:
+    """What is read: the path itself, a run's newest checkpoint, `RUN@STEP`, or the policy that has the role there.
+
+    Raises:
+        NothingToLoadError: the run has no such checkpoint, or the role no policy.
+        UsageError: nobody says what is best.
+    """
+    path = Path(text).expanduser()
+    policy = find_policy(text)
+    if policy is not None:
+        return policy.path
+    if path.exists() and not RunDirectory(path).record.exists():
+        return path
+    if not path.exists() and "@" not in text:
+        return path
+    target = find_target(text)
+    return (target.newest() if isinstance(target, RunTarget) else target).path
 
 
 def _print(done: Conversion, arguments: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
     DONE = 0
     """Done, or finished already."""
     DIFFERENCES = 1
-    """`diff` found a difference; `audit` confirmed a variable; `verify` found damage, but something intact is left."""
+    """`diff` found a difference; `prove`, `audit` a resume that is not exact; `verify` damage, but not everywhere."""
     USAGE = 2
     """The command cannot be right."""
     CONTRACT = 3
@@ -45,7 +45,7 @@ class ExitCode(IntEnum):
 EXPLANATION = """\
 exit codes:
   0    done, or finished already
-  1    diff: they differ; verify: something is damaged, but an intact checkpoint is left; audit: a variable is lost
+  1    diff: they differ; prove, audit: not exact; verify: something is damaged, but an intact checkpoint is left
   2    usage
   3    the resume would not be the same run: configuration, seed or structure differ
   4    nothing intact to load: no run, no checkpoint, or all damaged

@@ -24,6 +24,8 @@ def print_verdict(verdict: Verdict, cost: Cost, kept: Path | None) -> None:
     print(_headline(verdict))
     if isinstance(verdict.outcome, Compared):
         _print_compared(verdict.outcome)
+        if verdict.resumes != verdict.stops:
+            print(f"resumed at   {_boundaries(verdict.resumes)}")
     else:
         _print_parting(verdict, verdict.outcome)
     if verdict.ignored:
@@ -45,9 +47,13 @@ def _headline(verdict: Verdict) -> str:
 
 def _interrupted(verdict: Verdict) -> str:
     how = "killed" if verdict.killed else "stopped"
-    stops = ", ".join(map(str, verdict.stops[:SHOWN]))
-    more = f" … {verdict.stops[-1]}" if len(verdict.stops) > SHOWN else ""
-    return f"{how} after {'boundary' if len(verdict.stops) == 1 else 'boundaries'} {stops}{more}"
+    return f"{how} after {_boundaries(verdict.stops)}"
+
+
+def _boundaries(numbers: Sequence[int]) -> str:
+    listed = ", ".join(map(str, numbers[:SHOWN]))
+    more = f" … {numbers[-1]}" if len(numbers) > SHOWN else ""
+    return f"{'boundary' if len(numbers) == 1 else 'boundaries'} {listed}{more}"
 
 
 def _print_compared(compared: Compared) -> None:
@@ -105,6 +111,7 @@ def document(verdict: Verdict, mutations: Sequence[Mutation] | None, cost: Cost,
         "finished": verdict.finished,
         "interrupted_after": verdict.stops,
         "killed": verdict.killed,
+        "resumed_at": verdict.resumes,
         "compared": asdict(outcome) if isinstance(outcome, Compared) else None,
         "difference": _difference(outcome) if isinstance(outcome, Parting) else None,
         "leaf_count": None if located is None else len(located.leaves),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from perdure.cli.ending import unwinding
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import print_json
 from perdure.cli.proof_report import Cost, document, print_mutations, print_verdict
@@ -63,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     timeout_s = seconds("--timeout", arguments.timeout)
     folder = _folder(arguments.keep)
     try:
-        verdict, mutations, cost = _proven(arguments, plan, folder, timeout_s)
+        with unwinding():
+            verdict, mutations, cost = _proven(arguments, plan, folder, timeout_s)
     except UsageError:
         _remove(folder)
         raise

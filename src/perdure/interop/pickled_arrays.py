@@ -13,7 +13,7 @@ import numpy as np
 
 from perdure.errors import DamagedError, UnsupportedLeafError
 from perdure.format.dtypes import dtype_of
-from perdure.interop.restricted_pickle import Name, Record
+from perdure.interop.pickled_values import Name, Record
 
 MAX_AXES = 32
 """The most axes of an array; JAX and NumPy 1 have no more."""
@@ -125,11 +125,30 @@ def _view(data: Any, dtype: Any, shape: Any, *, is_fortran: bool) -> np.ndarray:
     """The file's bytes as an array; nothing is allocated, whatever the shape says."""
     kind = _dtype(dtype)
     axes = _shape(shape)
+    data = bytes_in(data)
     if not isinstance(data, bytes):
         raise UnsupportedLeafError(f"an array of {kind} without bytes: objects have no exact form. Use plain numbers.")
     if prod(axes) * kind.itemsize != len(data):
         raise DamagedError(f"{len(data):,} bytes for {kind} of the shape {axes}")
     return np.ndarray(axes, kind, buffer=data, order="F" if is_fortran else "C")
+
+
+def bytes_in(value: Any) -> Any:
+    """Bytes that protocol 2 of the format, which has none, wrote as a call on text; any other value as it is.
+
+    Raises:
+        DamagedError: the text has letters that are no bytes.
+    """
+    if not isinstance(value, Record) or str(value.made_by) != "_codecs.encode":
+        return value
+    match value.arguments:
+        case (str() as text, "latin1" | "latin-1"):
+            try:
+                return text.encode("latin-1")
+            except UnicodeEncodeError as error:
+                raise DamagedError(f"bytes with a letter that is none: {error}") from error
+        case _:
+            return value
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from perdure.errors import DamagedError
 from perdure.interop.pickled_arrays import KEY_SHAPES, PickledArray, PickledKey, array_in
-from perdure.interop.restricted_pickle import NOTHING, Name, Record
+from perdure.interop.pickled_values import NOTHING, Name, Record
 from perdure.tree.paths import Path, format_path
 
 MAX_DEPTH = 60

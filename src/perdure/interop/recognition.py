@@ -8,10 +8,10 @@ from typing import Any
 from perdure.errors import NoCheckpointError, UsageError
 from perdure.interop.carried import Kind, WritableKind
 
-_NAMES = ("perdure", "nnx-ppo", "safetensors")
+_NAMES = ("perdure", "nnx-ppo", "torch-distributed", "storage-ckpt", "sb3", "torch", "safetensors")
 """Of all kinds, in the order in which content is looked at; each has its file in `interop/kinds/`."""
 
-SUFFIXES = {".safetensors": "safetensors"}
+SUFFIXES = {".ckpt": "storage-ckpt", ".pt": "torch", ".pth": "torch", ".safetensors": "safetensors"}
 """What `--to` means if it is not said, by the end of the target's name; anything else is a checkpoint of perdure."""
 
 

@@ -2,17 +2,20 @@
 
 The format is a program for a stack machine. This machine knows the opcodes that build containers and plain values, and
 the four that would call or import something (`STACK_GLOBAL`, `GLOBAL`, `REDUCE`, `NEWOBJ`) or hand a state over
-(`BUILD`): those make a `Name` or a `Record` and do nothing else. Every other opcode is an error. What records mean is
-said elsewhere, by tables that perdure owns (`pickled_arrays.py`, `plain_trees.py`).
+(`BUILD`): those make a `Name` or a `Record` and do nothing else. Every other opcode is an error, but for two that a
+`Dialect` may allow. What records mean is said elsewhere, by tables that perdure owns (`pickled_arrays.py`,
+`plain_trees.py`, `torch_trees.py`).
 """
 
 import pickletools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import DamagedError
+from perdure.interop.pickled_values import NOTHING, Name, OddKey, PersistentId, Record
+from perdure.interop.windows import Window
 
 MAX_OPCODES = 5_000_000
 """The most steps of one program. An opcode of one byte may cost some 200 bytes of memory, so this bounds both."""
@@ -26,51 +29,41 @@ PROTOCOLS = range(2, 6)
 _WORDS = re.compile(r"[\w.<>]{1,200}")
 """What names of modules and classes are made of: nothing that could play tricks on a terminal."""
 
-NOTHING = object()
-"""The state of a record that was given none."""
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the pickles of a library may hold."""
+
+    writer: str
+    """Who writes them, for messages."""
+    is_open: bool = False
+    """Persistent ids, keys of any kind, and calls of what calls gave are kept as inert values. Else they are errors."""
 
 
 @dataclass(frozen=True)
-class Name:
-    """The name of a class or function, as text. It is never looked up."""
+class Pickled:
+    """What a pickle holds."""
 
-    module: str
-    """Dotted name of the module."""
-    name: str
-    """Qualified name in the module."""
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
+    value: Any
+    """Nested `dict`, `list`, `tuple`, plain values, `Name`, `Record`, `PersistentId`; keys are text, int, `OddKey`."""
+    persistent: list[PersistentId]
+    """Every persistent id in it, in its order."""
 
 
-@dataclass(eq=False, repr=False)
-class Record:
-    """An object that unpickling would have made by a call; here nothing was called."""
-
-    made_by: Name
-    """The class or function that would have been called."""
-    arguments: tuple[Any, ...]
-    """What it would have been called with."""
-    is_class: bool
-    """True for `NEWOBJ`: `made_by` is the class itself."""
-    state: Any = NOTHING
-    """What would have been handed to `__setstate__`."""
-    items: list[Any] = field(default_factory=list)
-    """What would have been appended, or added to a set."""
-    entries: dict[str | int, Any] = field(default_factory=dict)
-    """What would have been set by key."""
+NNX_PPO = Dialect("nnx-ppo")
 
 
 class _Refused(ValueError):
     """The program does what this machine does not."""
 
 
-def read_pickle(data: bytes, place: str) -> Any:
+def read_pickle(data: bytes, place: str, dialect: Dialect = NNX_PPO) -> Any:
     """Reads a pickle without running it.
 
     Args:
         data: the file's content; lengths in it are compared with what is there before anything is made.
         place: the file, for messages.
+        dialect: what it may hold.
 
     Returns:
         Nested `dict`, `list`, `tuple`, plain values, `Name` and `Record`. Objects may be shared, and may contain
@@ -79,23 +72,33 @@ def read_pickle(data: bytes, place: str) -> Any:
     Raises:
         DamagedError: it is cut, uses an opcode that is not known here, or goes beyond a limit.
     """
+    return read_next(Window(memoryview(data)), place, dialect).value
+
+
+def read_next(file: Window, place: str, dialect: Dialect) -> Pickled:
+    """Reads the pickle that begins at the file's position, and leaves the position behind it.
+
+    Raises:
+        DamagedError: as `read_pickle`.
+    """
     position = 0
-    machine = _Machine()
+    machine = _Machine(dialect)
     try:
-        for at, name, argument in _opcodes(data):
+        for at, name, argument in _opcodes(file):
             position = at
             machine.step(name, argument)
-        return machine.result()
+        return Pickled(machine.result(), machine.persistent)
     except ValueError as error:
         raise DamagedError(
             f"{place}: byte {position}: {error}. perdure reads pickles of plain data without running them; take an "
-            "undamaged copy of the file as nnx-ppo wrote it."
+            f"undamaged copy of the file as {dialect.writer} wrote it."
         ) from error
 
 
-def _opcodes(data: bytes) -> Iterator[tuple[int, str, Any]]:
-    """Position, name and argument of each opcode. `genops` cuts every length to what is there."""
-    for count, (opcode, argument, position) in enumerate(pickletools.genops(data)):
+def _opcodes(file: Window) -> Iterator[tuple[int, str, Any]]:
+    """Position, name and argument of each opcode. `Window` cuts every length to what is there."""
+    source: Any = file  # it has `read`, `readline` and `tell`, which is all that `genops` asks for
+    for count, (opcode, argument, position) in enumerate(pickletools.genops(source)):
         if count >= MAX_OPCODES:
             raise _Refused(f"more than {MAX_OPCODES:,} opcodes")
         yield position or 0, opcode.name, argument
@@ -104,7 +107,9 @@ def _opcodes(data: bytes) -> Iterator[tuple[int, str, Any]]:
 class _Machine:
     """The stack, the marks in it, and the memo."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.persistent: list[PersistentId] = []
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
@@ -118,6 +123,8 @@ class _Machine:
             self._push(_checked_literal(argument))
         elif opcode in _STEPS:
             _STEPS[opcode](self, argument)
+        elif self._dialect.is_open and opcode in _OPEN_STEPS:
+            _OPEN_STEPS[opcode](self, argument)
         else:
             raise _Refused(f"the opcode {opcode} is not read")
 
@@ -227,8 +234,25 @@ class _Machine:
             raise _Refused(f"BUILD sets the state of a {record.made_by} twice")
         record.state = state
 
+    def new_object_ex(self, _: Any) -> None:
+        entries, arguments = self._pop(), self._pop()
+        self._push(arguments)
+        self._call(is_class=True)
+        self._top().entries["keyword arguments"] = entries
+
+    def persistent_id(self, _: Any) -> None:
+        value = self._pop()
+        match value:
+            case ("module", Name() as name, *_):
+                self._push(name)  # torch before 1.6 wrote classes of modules so, with their source beside them
+                return
+        self.persistent.append(PersistentId(value))
+        self._push(self.persistent[-1])
+
     def _call(self, *, is_class: bool) -> None:
         arguments, made_by = self._pop(), self._pop()
+        if isinstance(made_by, Record) and self._dialect.is_open:
+            made_by = Name(made_by.made_by.module, f"{made_by.made_by.name.removesuffix('(…)')}(…)")
         if not isinstance(made_by, Name) or not isinstance(arguments, tuple):
             kinds = f"{type(made_by).__name__} with {type(arguments).__name__}"
             raise _Refused(f"a call of a {kinds}, not of a name with a tuple")
@@ -256,7 +280,9 @@ class _Machine:
         for key, value in zip(flat[::2], flat[1::2], strict=True):
             # Hashing anything else could recurse as deep as the file likes.
             if type(key) is not str and type(key) is not int:
-                raise _Refused(f"a key that is a {type(key).__name__}, neither a str nor an int")
+                if not self._dialect.is_open:
+                    raise _Refused(f"a key that is a {type(key).__name__}, neither a str nor an int")
+                key = OddKey(key)
             target[key] = value
 
     def _floor(self) -> int:
@@ -339,4 +365,9 @@ _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
     "REDUCE": _Machine.reduce,
     "NEWOBJ": _Machine.new_object,
     "BUILD": _Machine.build,
+}
+
+_OPEN_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+    "BINPERSID": _Machine.persistent_id,
+    "NEWOBJ_EX": _Machine.new_object_ex,
 }

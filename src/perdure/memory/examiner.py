@@ -47,6 +47,7 @@ class Examiner:
         self._live: Mapping[str, Any] = {}
         self._boundary = -1
         self._traced: list[FrameType] = []
+        self._before: list[FrameType] = []
 
     def restored(self, objects: Mapping[str, Any], boundary: int, resolver: Resolver, told: object) -> None:
         """The run was restored; `told` is what its user was handed.
@@ -63,16 +64,28 @@ class Examiner:
 
     def passed(self, objects: Mapping[str, Any], boundary: int, resolver: Resolver) -> None:
         """The run passed a boundary."""
-        if boundary in self._orders["look_at"]:
-            self._loop = self._loop or loop_around(sys._getframe(1))
-            if self._loop is None:
-                self._write({"boundary": boundary, "loop": None})
-            else:
-                self._wait(objects, boundary, resolver)
+        look_at = self._orders["look_at"]
+        if self._loop is None and look_at and boundary + 1 >= min(look_at):
+            self._find_loop(boundary)
+        if boundary not in look_at:
+            return
+        if self._loop is not None:
+            self._wait(objects, boundary, resolver)
+        elif boundary == self._orders.get("at"):
+            self._write({"boundary": boundary, "loop": None})
+
+    def _find_loop(self, boundary: int) -> None:
+        """Two boundaries tell which loop it is: it is in a function that both were called from, directly or not."""
+        frame = sys._getframe(2)
+        if self._before or boundary == 1 == self._orders.get("at"):
+            self._loop = loop_around(frame, self._before or None)
+        self._before = list(callers(frame)) if self._loop is None else []
 
     def _wait(self, objects: Mapping[str, Any], boundary: int, resolver: Resolver) -> None:
         """Until the next turn begins; whatever has waited for another one gives up."""
         if boundary not in self._orders["look_at"] or (sys.gettrace() is not None and not self._traced):
+            return
+        if self._is_reported(boundary):  # of the script's first run, by another examiner
             return
         self._resolver, self._boundary, self._live = resolver, boundary, objects
         self._held = held_by(objects, resolver)
@@ -89,7 +102,7 @@ class Examiner:
         return self._line
 
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event != "line" or self._loop is None or frame.f_lineno != self._loop.line:
+        if event != "line" or self._loop is None or not self._loop.is_at(frame.f_lineno):
             return self._line
         sys.settrace(None)
         for each in self._traced:
@@ -134,6 +147,11 @@ class Examiner:
             except (PerdureError, RuntimeError, ValueError, TypeError) as error:
                 problems[path] = str(error)
         return {"problems": problems}
+
+    def _is_reported(self, boundary: int) -> bool:
+        report = Path(self._orders["report"])
+        lines = report.read_text("utf-8").splitlines() if report.exists() else []
+        return any(json.loads(line)["boundary"] == boundary for line in lines)
 
     def _write(self, document: Mapping[str, Any]) -> None:
         with Path(self._orders["report"]).open("a", encoding="utf-8") as file:

@@ -3,7 +3,7 @@
 import ast
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,11 +30,17 @@ class Loop:
     first_line: int
     """Where the function begins."""
     line: int
-    """Where the first statement of the loop's body stands: each turn comes by there."""
+    """Where the first statement of the loop's body begins: each turn comes by there."""
+    last_line: int
+    """Where it ends, or where its own body begins: Python may begin a statement of several lines with any of them."""
 
     def is_in(self, code: CodeType) -> bool:
         """Whether this is the function."""
         return (code.co_filename, code.co_name, code.co_firstlineno) == (self.file, self.function, self.first_line)
+
+    def is_at(self, line: int) -> bool:
+        """Whether a turn begins at this line."""
+        return self.line <= line <= self.last_line
 
 
 def is_users(file: str | None) -> bool:
@@ -80,26 +86,55 @@ def _is_of_run(frame: FrameType) -> bool:
     return file.startswith((str(Path(OWN) / "runs"), str(Path(OWN) / "memory")))
 
 
-def loop_around(frame: FrameType | None) -> Loop | None:
-    """The innermost loop in which a frame, or else one of its callers, stands; None: there is none with a source."""
+def loop_around(frame: FrameType | None, staying: Sequence[FrameType] | None = None) -> Loop | None:
+    """The innermost loop in which a frame, or else one of its callers, stands; None: there is none with a source.
+
+    Args:
+        frame: whose.
+        staying: frames that were there a boundary earlier; others do not count: the loop over a list of callbacks, of
+            which one calls `boundary`, is another one at each boundary. None: all count.
+    """
+    kept = None if staying is None else {id(each) for each in staying}
     for each in callers(frame):
         code = each.f_code
-        line = _body_of_loop(code.co_filename, each.f_lineno, is_module=code.co_name == "<module>")
-        if line is not None:
-            return Loop(code.co_filename, code.co_name, code.co_firstlineno, line)
+        if kept is not None and id(each) not in kept:
+            continue
+        lines = _begin_of_loop(code.co_filename, each.f_lineno, is_module=code.co_name == "<module>")
+        if lines is not None:
+            return Loop(code.co_filename, code.co_name, code.co_firstlineno, *lines)
     return None
 
 
-def _body_of_loop(file: str, line: int, *, is_module: bool) -> int | None:
+def _begin_of_loop(file: str, line: int, *, is_module: bool) -> tuple[int, int] | None:
     tree = tree_of(file)
     if tree is None:
         return None
     around = [node for node in ast.walk(tree) if _spans(node, line)]
     functions = [node.lineno for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     begins = 0 if is_module else max(functions, default=0)
-    loops = [node for node in around if isinstance(node, ast.For | ast.While) and node.lineno >= begins]
+    loops = [node for node in around if isinstance(node, ast.For | ast.AsyncFor | ast.While) and node.lineno >= begins]
     inner = max(loops, key=lambda loop: loop.lineno, default=None)
-    return None if inner is None else inner.body[0].lineno
+    if inner is None:
+        return None
+    statement = next((each for each in inner.body if _runs(each)), inner.body[0])
+    first, last = statement.lineno, _end_of_head(statement)
+    return (first, first) if first <= line <= last else (first, last)  # boundary's own lines come by after it, too
+
+
+def _runs(statement: ast.stmt) -> bool:
+    """Whether Python comes by a statement when it runs: not by a text, or a declaration."""
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    is_declared = isinstance(statement, ast.AnnAssign) and statement.value is None
+    return not (is_text or is_declared or isinstance(statement, ast.Global | ast.Nonlocal))
+
+
+def _end_of_head(statement: ast.stmt) -> int:
+    """The last line of a statement; of one with a body, the last one before that."""
+    cases = getattr(statement, "cases", None)
+    body = [case.pattern for case in cases] if cases else getattr(statement, "body", None)
+    if body:
+        return max(statement.lineno, body[0].lineno - 1)
+    return statement.end_lineno or statement.lineno
 
 
 def _spans(node: Any, line: int) -> bool:

@@ -5,7 +5,6 @@ and no method of the user runs. What it left out it says.
 """
 
 import functools
-import sys
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,9 +14,18 @@ from typing import Any
 
 from perdure.adapters.resolve import Resolver
 from perdure.memory import slots
-from perdure.memory.frames import is_users
+from perdure.memory.containers import CONTAINERS, is_named_tuple, is_subclass_of_container
+from perdure.memory.parts import (
+    CALLABLE,
+    Part,
+    attributes,
+    attributes_of_class,
+    is_plain_class,
+    items_of_tuple,
+    parts_of_callable,
+)
 from perdure.memory.slots import Put, Target
-from perdure.memory.values import CONTAINERS, digest_of_value, kind_of, memory_of, shown
+from perdure.memory.values import digest_of_value, kind_of, memory_of, shown
 
 MOST_VALUES = 50_000
 """Of one look."""
@@ -35,7 +43,8 @@ _OF_RUNS = frozenset(
     ("checkpoint", "cli", "contract", "errors", "format", "memory", "proof", "runs", "sinks", "store", "tree")
 )
 """perdure's own, which look after themselves."""
-_SKIPPED_ATTRIBUTES = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__"})
+_CALLING = (map, filter)
+"""Iterators that call a function of the user for each item."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class Seen:
     unit: str
     """The access path of what it is a part of: a variable, an attribute, or an object of a library as a whole."""
     kind: str
-    """`DATA`, `LIVE` or `ITERATOR`."""
+    """`DATA`, `LIVE`, `TENSOR` or `ITERATOR`."""
     held: bool
     """Whether the snapshot holds this very object."""
 
@@ -116,10 +125,13 @@ class _Looker:
             self.found.skipped["too many values, or too deep"] += 1
         elif kind_of(obj) is not None:
             self._note(obj, path, put, unit or path)
+            if is_subclass_of_container(type(obj)) and not self._is_opaque(type(obj)):
+                for part, step, its_put in attributes(obj):
+                    self.visit(part, path + step, its_put, unit, depth + 1)
         elif id(obj) not in self._met and id(obj) not in self._without:
             self._met[id(obj)] = obj  # kept, so that no other object gets its identity
             unit = unit or (None if self._is_looked_into(obj) else path)
-            for part, step, its_put in self._parts(obj):
+            for part, step, its_put in self._parts(obj, put):
                 self.visit(part, path + step, its_put, unit, depth + 1)
 
     def _note(self, obj: Any, path: str, put: Put | None, unit: str) -> None:
@@ -133,34 +145,39 @@ class _Looker:
 
     def _is_looked_into(self, obj: Any) -> bool:
         """Whether each part of an object is a finding of its own: the user's objects, containers, functions."""
-        if id(obj) in self._held or isinstance(obj, (*CONTAINERS, type, *_CALLABLE)):
-            return True
         kind = type(obj)
+        if is_named_tuple(kind):  # one value, whatever its class
+            return False
+        if id(obj) in self._held or isinstance(obj, (*CONTAINERS, type, *CALLABLE)):
+            return True
         if callable(getattr(kind, "state_dict", None)) and callable(getattr(kind, "load_state_dict", None)):
             return False
-        return all(_is_plain_class(cls) for cls in kind.__mro__)
+        return all(is_plain_class(cls) for cls in kind.__mro__)
 
-    def _parts(self, obj: Any) -> Iterator[tuple[Any, str, Put | None]]:
+    def _parts(self, obj: Any, put: Put | None) -> Iterator[Part]:
+        if isinstance(obj, tuple):
+            return items_of_tuple(obj, put)
+        if type(obj) in CONTAINERS:
+            return self._parts_of_container(obj)
+        if isinstance(obj, CALLABLE):
+            return parts_of_callable(obj)
+        if isinstance(obj, type):
+            return attributes_of_class(obj)
+        if not self._is_opaque(type(obj)):
+            return attributes(obj)
+        self._skip(obj)
+        return iter(())
+
+    def _skip(self, obj: Any) -> None:
+        """Notes what cannot be looked into, if it may hold something."""
         kind = type(obj)
-        if kind in CONTAINERS:
-            yield from self._parts_of_container(obj)
-        elif isinstance(obj, types.FunctionType):
-            yield from _closure(obj)
-        elif isinstance(obj, types.MethodType):
-            yield obj.__self__, ".__self__", None
-        elif isinstance(obj, functools.partial):
-            yield obj.func, ".func", None
-            yield from ((part, f".args[{at}]", None) for at, part in enumerate(obj.args))
-            yield from ((part, f".keywords[{key!r}]", None) for key, part in obj.keywords.items())
-        elif isinstance(obj, type):
-            yield from _class(obj)
-        elif self._is_opaque(kind):
-            if kind.__module__ != "builtins" and kind.__module__.partition(".")[0] != "perdure":
-                self.found.skipped[f"{kind.__module__}.{kind.__qualname__}"] += 1
-        else:
-            yield from _attributes(obj)
+        if isinstance(obj, functools._lru_cache_wrapper):
+            if obj.cache_info().currsize:
+                self.found.skipped[f"what lru_cache keeps of {obj.__wrapped__.__name__}"] += 1
+        elif kind in _CALLING or kind.__module__.partition(".")[0] not in ("builtins", "perdure"):
+            self.found.skipped[f"{kind.__module__}.{kind.__qualname__}"] += 1
 
-    def _parts_of_container(self, obj: Any) -> Iterator[tuple[Any, str, Put | None]]:
+    def _parts_of_container(self, obj: Any) -> Iterator[Part]:
         if len(obj) > MOST_PARTS:
             self.found.skipped["a container of too many parts"] += 1
         elif isinstance(obj, dict):
@@ -174,6 +191,8 @@ class _Looker:
 
     @staticmethod
     def _is_opaque(kind: type) -> bool:
+        if kind in _CALLING or kind is functools._lru_cache_wrapper:
+            return True
         modules = [cls.__module__.split(".") for cls in kind.__mro__ if isinstance(cls.__module__, str)]
         if any(words[0] == "perdure" and words[1:2] and words[1] in _OF_RUNS for words in modules):
             return True
@@ -181,61 +200,3 @@ class _Looker:
 
 
 _CALLABLE = (types.FunctionType, types.MethodType, functools.partial)
-
-
-def _is_plain_class(cls: type) -> bool:
-    """A class that the user wrote, or one that holds nothing."""
-    if cls.__module__ in ("builtins", "abc", "typing"):
-        return cls.__name__ in ("object", "ABC", "Generic", "Protocol")
-    return cls.__module__ == "types" or _is_users_class(cls)  # types: SimpleNamespace
-
-
-def _is_users_class(cls: type) -> bool:
-    module = sys.modules.get(cls.__module__)
-    return module is not None and is_users(vars(module).get("__file__"))
-
-
-def _closure(function: types.FunctionType) -> Iterator[tuple[Any, str, Put | None]]:
-    if not is_users(function.__code__.co_filename):
-        return
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-        yield value, f".<{name}>", slots.of_cell(cell)
-    for name, value in function.__dict__.items():
-        yield value, f".{name}", slots.of_item(function.__dict__, name)
-
-
-def _class(cls: type) -> Iterator[tuple[Any, str, Put | None]]:
-    if not _is_users_class(cls):
-        return
-    for name, value in sorted(vars(cls).items()):
-        if not (name.startswith("__") and name.endswith("__")) and not hasattr(type(value), "__get__"):
-            yield value, f".{name}", slots.of_class(cls, name)
-
-
-def _attributes(obj: Any) -> Iterator[tuple[Any, str, Put | None]]:
-    """What stands in an object's dict and slots; what PyTorch keeps in tables under their own names."""
-    try:
-        attributes = object.__getattribute__(obj, "__dict__")
-    except (AttributeError, TypeError):
-        attributes = {}
-    if type(attributes) is dict:
-        for name, value in list(attributes.items()):
-            if name in _TABLES and type(value) in CONTAINERS and isinstance(value, dict):
-                yield from ((part, f".{key}", slots.of_item(value, key)) for key, part in value.items())
-            elif isinstance(name, str) and name not in _SKIPPED_ATTRIBUTES:
-                yield value, f".{name}", slots.of_item(attributes, name)
-    for cls in type(obj).__mro__:
-        for name, descriptor in vars(cls).items():
-            if type(descriptor) is types.MemberDescriptorType and name not in _SKIPPED_ATTRIBUTES:
-                try:
-                    value = descriptor.__get__(obj)
-                except AttributeError:  # not assigned
-                    continue
-                yield value, f".{name}", slots.of_slot(descriptor, obj)
-
-
-_TABLES = frozenset({"_parameters", "_buffers", "_modules"})

@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CellType, FrameType
@@ -12,7 +13,8 @@ import numpy as np
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError
-from perdure.memory.values import ITERATOR, LIVE, PART, advance, is_tensor, kind_of
+from perdure.memory.containers import base_of, plain_of
+from perdure.memory.values import ITERATOR, LIVE, PART, TENSOR, advance, is_tensor, kind_of
 from perdure.tree.snapshot import Snapshot
 
 Put = Callable[[Any], None]
@@ -59,6 +61,21 @@ def of_item(holder: Any, key: Any) -> Put:
     return put
 
 
+def of_tuple(obj: tuple[Any, ...], put: Put | None) -> Callable[[int], Put | None]:
+    """The items of a tuple, or of a named one: each makes a new tuple, with what was put before, and puts that."""
+    items = list(tuple.__iter__(obj))
+
+    def of_index(at: int) -> Put | None:
+        def put_item(value: Any) -> None:
+            items[at] = value
+            if put is not None:
+                put(tuple.__new__(type(obj), items))
+
+        return None if put is None else put_item
+
+    return of_index
+
+
 def of_slot(descriptor: Any, obj: Any) -> Put:
     """An attribute in `__slots__`."""
 
@@ -97,7 +114,7 @@ def put_saved(target: Target, snapshot: Snapshot, number: int, resolver: Resolve
     kind = kind_of(target.value)
     if kind == ITERATOR:
         advance(target.value, tree, resolver)
-    elif kind == LIVE and (in_place or not is_tensor(target.value)):
+    elif kind in (LIVE, TENSOR) and (in_place or not is_tensor(target.value)):
         if not in_place:
             raise CaptureError("others share it, which were restored as they should be.")
         _restore(walk, target.value, tree, step)
@@ -125,21 +142,27 @@ def _restore(walk: Walk, obj: Any, tree: Any, step: str) -> None:
 
 def _fill(obj: Any, value: Any) -> bool:
     """Whether `obj` holds the content of `value` now."""
-    if type(obj) is not type(value):
-        return False
     if isinstance(obj, np.ndarray):
-        if (obj.shape, obj.dtype) != (value.shape, value.dtype) or not obj.flags.writeable:
+        same = type(value) is type(obj) and (obj.shape, obj.dtype) == (value.shape, value.dtype)
+        if not same or not obj.flags.writeable:
             return False
         np.copyto(obj, value)
         return True
+    if type(obj) is not type(value) and type(plain_of(obj)) is not type(value):
+        return False
     if isinstance(obj, dict | set):
-        obj.clear()
-        obj.update(value)
+        base = base_of(type(obj))  # whatever a subclass makes of these methods
+        base.clear(obj)
+        base.update(obj, value)
         return True
-    if hasattr(obj, "extend") and hasattr(obj, "clear"):  # list, deque, bytearray
+    if isinstance(obj, bytearray):
+        obj[:] = value
+        return True
+    if isinstance(obj, list | deque):
         if getattr(obj, "maxlen", None) != getattr(value, "maxlen", None):
             return False
-        obj.clear()
-        obj.extend(value)
+        base = base_of(type(obj))
+        base.clear(obj)
+        base.extend(obj, value)
         return True
     return False

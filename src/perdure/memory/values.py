@@ -10,7 +10,7 @@ import itertools
 import random
 import sys
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -22,6 +22,7 @@ from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError
 from perdure.format.digests import Digest
 from perdure.format.tensors import contiguous_bytes
+from perdure.memory.containers import CONTAINERS, base_of, is_subclass_of_container, plain_of
 from perdure.tree.diff import LONGEST_INT_BITS
 from perdure.tree.leaves import PLAIN_TYPES, Array, PRNGKey, children, memory_axes
 from perdure.tree.snapshot import Component, Snapshot
@@ -29,16 +30,19 @@ from perdure.tree.snapshot import Component, Snapshot
 DATA = "data"
 """Numbers, text, arrays of NumPy and JAX, and containers of nothing else: copied as a whole."""
 LIVE = "live"
-"""Generators and tensors, which others may refer to: changed in place."""
+"""Generators and parameters, which others may refer to: changed in place."""
+TENSOR = "tensor"
+"""Other tensors: changed in place, too, but what `restore` returns is a new one."""
 ITERATOR = "iterator"
 """Python's own iterators and counters, and generators (`yield`), by how far they are."""
 
 MOST_ITEMS = 100_000
 """Of a container that is read as one value."""
 
-CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter)
 _FLAT = (*PLAIN_TYPES, bytearray, array.array)
 _ITERATORS = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(1 << 70))))
+_OF_ITERATORS = (zip, enumerate, itertools.cycle, itertools.chain, itertools.islice)
+"""Python's iterators over iterators; `__reduce__`, which is C, tells what they hold."""
 _MOST_STEPS = 1_000_000
 _TENSORS = frozenset({"Tensor", "Parameter", "Buffer"})
 _TORCH_GENERATOR = "torch._C.Generator"
@@ -49,15 +53,19 @@ _DEEPEST = 50
 
 
 def kind_of(obj: Any) -> str | None:
-    """Whether an object is one value: `DATA`, `LIVE` or `ITERATOR`; None if it is to be looked into."""
+    """Whether an object is one value: `DATA`, `LIVE`, `TENSOR` or `ITERATOR`; None if it is to be looked into."""
     kind = type(obj)
     if _is_flat(obj) or (kind in CONTAINERS and _is_data(obj, [MOST_ITEMS], 0)):
         return DATA
+    if is_subclass_of_container(kind) and _is_data(plain_of(obj), [MOST_ITEMS], 0):
+        return DATA
     if kind is random.Random or isinstance(obj, _NUMPY_GENERATORS):
         return LIVE
-    if is_tensor(obj) or f"{kind.__module__}.{kind.__name__}" == _TORCH_GENERATOR:
+    if is_tensor(obj):
+        return LIVE if obj.requires_grad and obj.is_leaf else TENSOR
+    if f"{kind.__module__}.{kind.__name__}" == _TORCH_GENERATOR:
         return LIVE
-    return ITERATOR if kind in _ITERATORS or kind in (itertools.count, types.GeneratorType) else None
+    return ITERATOR if kind in (*_ITERATORS, *_OF_ITERATORS, itertools.count, types.GeneratorType) else None
 
 
 def _is_flat(obj: Any) -> bool:
@@ -96,6 +104,8 @@ def digest_of_value(obj: Any, resolver: Resolver) -> str | None:
 def _feed(digest: Digest, obj: Any, resolver: Resolver) -> None:
     kind = type(obj)
     digest.update(f"{kind.__module__}.{kind.__qualname__}(".encode())
+    obj = plain_of(obj)
+    kind = type(obj)
     if isinstance(obj, enum.Enum):
         digest.update(f"{obj._name_}={obj._value_!r}".encode())  # a flag that is 0 has no name
     elif kind in PLAIN_TYPES:
@@ -172,10 +182,11 @@ def shown(obj: Any) -> str:
     if kind in PLAIN_TYPES or isinstance(obj, np.generic):
         text = repr(obj)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    if kind in CONTAINERS:
-        return f"{kind.__name__} of {len(obj)}"
+    if kind in CONTAINERS or is_subclass_of_container(kind):
+        return f"{kind.__name__} of {base_of(kind).__len__(obj)}"
     if kind_of(obj) == ITERATOR:
-        return kind.__name__ if kind is types.GeneratorType else f"{kind.__name__}, {position(obj)}"
+        opaque = kind is types.GeneratorType or kind in _OF_ITERATORS
+        return kind.__name__ if opaque else f"{kind.__name__}, {position(obj)}"
     if is_tensor(obj) or _is_flat(obj):
         return f"{obj.dtype}[{', '.join(map(str, obj.shape))}]" if hasattr(obj, "dtype") else kind.__name__
     return kind.__name__
@@ -185,7 +196,32 @@ def position(iterator: Any, resolver: Resolver | None = None) -> str:
     """How far an iterator is: what is left of it, what a counter gives next, where a generator stands with what."""
     if type(iterator) is types.GeneratorType:
         return _position_of_generator(iterator, resolver or Resolver())
+    if type(iterator) in _OF_ITERATORS:
+        return _position_of_parts(iterator, resolver or Resolver())
     return repr(iterator) if type(iterator) is itertools.count else f"{iterator.__length_hint__()} left"
+
+
+def _position_of_parts(iterator: Any, resolver: Resolver) -> str:
+    """By the iterators that one draws from, and what it has kept of them.
+
+    Raises:
+        CaptureError: Python does not tell (those of `itertools` from 3.14 on).
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            told = iterator.__reduce__()
+    except TypeError as error:
+        raise CaptureError(f"a {type(iterator).__name__} whose position Python does not tell.") from error
+    digest = Digest()
+    left = list(told[1:])
+    while left:
+        part = left.pop()
+        if type(part) is tuple:
+            left += part
+        elif kind_of(part) is not None:
+            digest.update(f"{digest_of_value(part, resolver)};".encode())
+    return digest.text()
 
 
 def _position_of_generator(generator: types.GeneratorType, resolver: Resolver) -> str:
@@ -224,7 +260,7 @@ def packed(values: Mapping[int, Any], resolver: Resolver) -> tuple[Snapshot, dic
     for at, value in values.items():
         walk = Walk(resolver, at=(PART,))
         try:
-            kept = position(value, resolver) if kind_of(value) == ITERATOR else value
+            kept = position(value, resolver) if kind_of(value) == ITERATOR else plain_of(value)
             tree[str(at)] = walk.capture(kept, str(at))
         except (CaptureError, RuntimeError) as error:
             problems[at] = str(error)

@@ -19,18 +19,27 @@ from perdure.proof.audit_findings import Audit, confirmed_finding, suspected
 from perdure.proof.audit_processes import Outcome, Processes, Seeing
 from perdure.proof.audit_trials import Comparing, Trials
 from perdure.proof.audit_units import Unit, differing, only, paths_of
+from perdure.proof.resumes import resumed_elsewhere
 from perdure.runs.directory import RunDirectory
 from perdure.runs.record import read_record
 
 AT, UNTIL = 3, 6
 """Boundaries at which a script is interrupted, and up to which it is compared, unless told otherwise."""
+TIMEOUT_S = 600.0
+"""How long each process may take, unless told otherwise."""
 
 Say = Callable[[str], None]
 """Told of each step."""
 
 
 def audit(
-    command: Sequence[str], *, at: int = AT, until: int = UNTIL, scratch: Path | None = None, say: Say | None = None
+    command: Sequence[str],
+    *,
+    at: int = AT,
+    until: int = UNTIL,
+    timeout_s: float = TIMEOUT_S,
+    scratch: Path | None = None,
+    say: Say | None = None,
 ) -> Audit:
     """Audits a script.
 
@@ -38,19 +47,21 @@ def audit(
         command: the script with its arguments, as one starts it.
         at: the boundary at which it is interrupted, from 1.
         until: the boundary up to which it runs, greater than `at`.
+        timeout_s: how long each process may take.
         scratch: a folder for its runs, which stays; None: a temporary one.
         say: told of each step.
 
     Raises:
-        UsageError: the script cannot be started, fails by itself, opens no run, or never gets to `at`.
+        UsageError: the script cannot be started, fails by itself, takes too long, opens no run, never gets to `at`, or
+            cannot be resumed there.
     """
     say = say or (lambda step: None)
     if at < 1 or until <= at:
         raise UsageError(f"--at {at} --until {until}: --at is from 1, and --until is greater.")
     if scratch is not None:
-        return _Auditor(Processes(command, scratch), at, until, say).audit()
+        return _Auditor(Processes(command, scratch, timeout_s), at, until, say).audit()
     with tempfile.TemporaryDirectory(prefix="perdure-audit-") as folder:
-        return _Auditor(Processes(command, Path(folder)), at, until, say).audit()
+        return _Auditor(Processes(command, Path(folder), timeout_s), at, until, say).audit()
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,8 @@ class _Auditor:
         self._check_stopped(stopped)
         self.say("resumed")
         resumed = self._checked(self._start(at=stopped.scratch, loop=seen.loop), "the resumed run")
+        if problem := resumed_elsewhere(straight.scratch, resumed.scratch, self.at):
+            raise UsageError(f"the resumed run: {problem}")
         before = resumed.looked(self.at)
         if before is None:
             raise UsageError(f"the resumed run never came to the loop of {seen.loop}, so that nothing can be compared.")
@@ -132,7 +145,7 @@ class _Auditor:
     def _checked(self, outcome: Outcome, what: str) -> Outcome:
         if outcome.failed:
             raise UsageError(f"{what} ended with exit code {outcome.code}. It said last:\n{outcome.said}")
-        if not outcome.links:
+        if not any(outcome.chains.values()):
             raise UsageError(f"{what} opened no run: the script must use perdure.Run. It said last:\n{outcome.said}")
         return outcome
 
@@ -140,14 +153,15 @@ class _Auditor:
         seen = straight.looked(self.at)
         if seen is not None and seen.loop is not None:
             return seen
-        last = max(link.boundary for link in straight.links)
-        problem = f"it ended at boundary {last}, and no turn begins after boundary {self.at}. Give a smaller --at"
-        if last > self.at:
+        problem = (
+            f"it ended at boundary {straight.last}, and no turn begins after boundary {self.at}. Give a smaller --at"
+        )
+        if straight.last > self.at:
             problem = "boundary is not called in a loop whose source can be read, so that no point can be compared"
         raise UsageError(f"the straight run: {problem}.")
 
     def _check_stopped(self, stopped: Outcome) -> None:
-        if stopped.code != Preempted.CODE:
+        if stopped.code not in (0, Preempted.CODE) or stopped.last != self.at:  # a wrapper may end with 0
             problem = f"stopped at boundary {self.at} it ended with exit code {stopped.code}, not {Preempted.CODE}"
             raise UsageError(f"the interrupted run: {problem}. It said last:\n{stopped.said}")
 

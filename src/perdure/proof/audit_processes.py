@@ -4,19 +4,20 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.errors import Preempted, UsageError
 from perdure.memory.look import Seen
+from perdure.proof.processes import end_group, tail_of, without_orders
+from perdure.proof.resumes import went_on_from
 from perdure.runs.auditing import ORDERS
 from perdure.runs.chain import Link, read_whole_links
 from perdure.runs.directory import RunDirectory
 
-_TOLD_BY_OTHERS = ("PERDURE_RUN_DIR", "PERDURE_MODE", "PERDURE_ACCEPT", "PERDURE_REASON", "PERDURE_RETRY")
-_TOLD_BY_OTHERS += ("PERDURE_STOP_AFTER", "PERDURE_STOP_AT_BOUNDARY", "PERDURE_CHAIN", "PERDURE_SCRATCH", ORDERS)
 _TAIL = 15
 
 Fingerprint = dict[tuple[int, str], str]
@@ -54,8 +55,10 @@ class Outcome:
     """Its folder of runs."""
     looks: Mapping[int, Seeing]
     """By boundary."""
-    links: Sequence[Link]
-    """Its digest chain."""
+    chains: Mapping[str, Sequence[Link]]
+    """The digest chain of each run that it opened, by the run's name."""
+    names_runs: bool = False
+    """Whether components are told apart by their run, for the script opens several."""
 
     @property
     def failed(self) -> bool:
@@ -65,8 +68,22 @@ class Outcome:
     @property
     def fingerprint(self) -> Fingerprint:
         """What its state was at each boundary."""
-        found = {(link.boundary, name): digest for link in self.links for name, digest in link.components.items()}
-        return found | {(link.boundary, METRICS): link.metrics for link in self.links}
+        return {key: digest for run, chain in self.chains.items() for key, digest in self._fingerprint_of(run, chain)}
+
+    def _fingerprint_of(self, run: str, chain: Sequence[Link]) -> Iterator[tuple[tuple[int, str], str]]:
+        before = f"{run}/" if self.names_runs else ""
+        for link in chain:
+            yield (link.boundary, f"{before}{METRICS}"), link.metrics
+            for name, digest in link.components.items():
+                if name != PROCESS_RNG or not link.generators:
+                    yield (link.boundary, f"{before}{name}"), digest
+            for library, digest in link.generators.items():  # a script may seed one of them alone
+                yield (link.boundary, f"{before}{PROCESS_RNG}/{library}"), digest
+
+    @property
+    def last(self) -> int:
+        """The last boundary that it came to; -1 if there was none."""
+        return max((chain[-1].boundary for chain in self.chains.values() if chain), default=-1)
 
     def looked(self, boundary: int) -> Seeing | None:
         """The look after a boundary; None: the process did not begin another turn then."""
@@ -76,15 +93,18 @@ class Outcome:
 class Processes:
     """Starts the script; each process has a folder of its own."""
 
-    def __init__(self, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, timeout_s: float) -> None:
         """Prepares.
 
         Args:
             command: the script with its arguments.
             folder: for everything that is written.
+            timeout_s: how long each process may take.
         """
         self._command = list(command)
         self._folder = folder
+        self._timeout_s = timeout_s
+        self._names_runs: bool | None = None
         self.count = 0
         """Processes so far."""
 
@@ -97,7 +117,7 @@ class Processes:
             at: a folder of runs that is copied first, to go on from; None: a fresh start.
 
         Raises:
-            UsageError: the command cannot be executed.
+            UsageError: the command cannot be executed, takes too long, or does not resume what is there.
         """
         self.count += 1
         home = self._folder / f"{self.count:03}"
@@ -108,29 +128,42 @@ class Processes:
         before = _runs(scratch)
         file.write_text(json.dumps({**orders, "report": str(home / "looks.jsonl")}), encoding="utf-8")
         told = {"PERDURE_SCRATCH": scratch, "PERDURE_CHAIN": 1, "PERDURE_STOP_AT_BOUNDARY": until, ORDERS: file}
-        code, said = self._execute({name: str(value) for name, value in told.items()})
+        code, said = self._execute({name: str(value) for name, value in told.items()}, home / "said")
         runs = _runs(scratch)
-        if at is not None and runs != before:
+        if runs - before and before and not any(went_on_from(RunDirectory(scratch / run)) for run in before):
             problem = f"started again it opens another run ({', '.join(sorted(runs - before))}) instead of resuming"
             raise UsageError(f"{self._command[-1]}: {problem}. Give the run a directory that stays the same.")
-        links = [link for run in sorted(runs) for link in read_whole_links(RunDirectory(scratch / run).chain)]
-        return Outcome(code, said, scratch, _looks(home / "looks.jsonl"), links)
+        chains = {run: read_whole_links(RunDirectory(scratch / run).chain) for run in sorted(runs)}
+        if self._names_runs is None:  # the first process runs straight, and opens all that there are
+            self._names_runs = len(runs) > 1
+        return Outcome(code, said, scratch, _looks(home / "looks.jsonl"), chains, self._names_runs)
 
-    def _execute(self, told: Mapping[str, str]) -> tuple[int, str]:
-        environment = {name: value for name, value in os.environ.items() if name not in _TOLD_BY_OTHERS}
-        try:
-            ended = subprocess.run(
-                self._command,
-                env={**environment, **told},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-        except OSError as error:
-            raise UsageError(f"{self._command[0]}: cannot be executed ({error.strerror}).") from error
-        lines = ended.stdout.decode("utf-8", "replace").splitlines()
-        return ended.returncode, "\n".join(lines[-_TAIL:])
+    def _execute(self, told: Mapping[str, str], out: Path) -> tuple[int, str]:
+        """Runs the command in a session of its own, so that nothing of it is left; its output goes into a file."""
+        with out.open("wb") as file:
+            try:
+                process = subprocess.Popen(
+                    self._command,
+                    env={**without_orders(os.environ), **told},
+                    stdin=subprocess.DEVNULL,
+                    stdout=file.fileno(),
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise UsageError(f"{self._command[0]}: cannot be executed ({error.strerror}).") from error
+            try:
+                process.wait(self._timeout_s)
+            except subprocess.TimeoutExpired:
+                problem = f"took longer than {self._timeout_s:g} s. Give it more with --timeout, or a smaller --until"
+                raise UsageError(f"{self._command[-1]}: {problem}. It said last:\n{_tail(out)}") from None
+            finally:
+                end_group(process)
+        return process.returncode, _tail(out)
+
+
+def _tail(out: Path) -> str:
+    return "\n".join(tail_of(out).splitlines()[-_TAIL:])
 
 
 def _runs(scratch: Path) -> set[str]:
@@ -141,7 +174,7 @@ def _looks(report: Path) -> dict[int, Seeing]:
     if not report.exists():
         return {}
     documents = [json.loads(line) for line in report.read_text("utf-8").splitlines()]
-    return {document["boundary"]: _seeing(document) for document in documents}
+    return {document["boundary"]: _seeing(document) for document in reversed(documents)}  # the first of each counts
 
 
 def _seeing(document: dict[str, Any]) -> Seeing:

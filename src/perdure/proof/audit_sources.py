@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from perdure.memory.frames import is_users, tree_of
-from perdure.memory.values import DATA, ITERATOR
+from perdure.memory.values import DATA, ITERATOR, TENSOR
 
 MOST = 3
 """Places that are told of one variable."""
@@ -26,7 +26,10 @@ def where_assigned(place: str, files: Mapping[str, str]) -> tuple[str, ...]:
     is_attribute = "." in variable or not variable
     own = files.get(root)
     searched = [own] if own and not is_attribute else sorted({own, *files.values()} - {None}, key=str)
-    function = root.removeprefix("frame ") if root.startswith("frame ") and not is_attribute else None
+    is_bound = variable.endswith(">")  # by a closure, wherever that was made
+    is_attribute = is_attribute and not is_bound
+    searched = sorted({own, *files.values()} - {None}, key=str) if is_bound else searched
+    function = root.removeprefix("frame ") if root.startswith("frame ") and not (is_attribute or is_bound) else None
     found = [
         (file, line)
         for file in searched
@@ -39,7 +42,7 @@ def where_assigned(place: str, files: Mapping[str, str]) -> tuple[str, ...]:
 def _last_name(variable: str) -> str:
     """`self.eps` -> eps; `parts[3].<seed>` -> seed; `component agent.lr` -> lr."""
     last = variable.rpartition(".")[2] or variable
-    return last.partition("[")[0].strip("<>").rpartition(" ")[2]
+    return last.partition("[")[0].partition("(")[0].strip("<>").rpartition(" ")[2]
 
 
 def _lines(file: str, target: _Target, function: str | None) -> list[int]:
@@ -93,7 +96,7 @@ def advice_for(place: str, *, kind: str, is_value: bool) -> str:
 
     Args:
         place: the access path of what is missing.
-        kind: of its first part that differs: `DATA`, `LIVE` or `ITERATOR`.
+        kind: of its first part that differs: `DATA`, `LIVE`, `TENSOR` or `ITERATOR`.
         is_value: whether it is one value as a whole.
     """
     root, _, variable = place.partition(": ")
@@ -102,8 +105,11 @@ def advice_for(place: str, *, kind: str, is_value: bool) -> str:
     if kind == ITERATOR:
         return f"An iterator cannot be saved: count what {variable} has given, hand the count in, and begin there."
     name = _last_name(variable)
+    if variable.endswith(">"):
+        return f"{name} is bound by a closure: keep it in an object with state_dict() and load_state_dict() instead."
+    variable = variable.partition("[")[0] if variable.endswith("]") and "." not in variable else variable
     keyword = name.lower().strip("_") or "state"
-    if kind == DATA and is_value:
+    if kind in (DATA, TENSOR) and is_value:  # a value comes back as a new one
         line = f"restore(..., {keyword}={variable}), boundary(..., {keyword}={variable})"
         return f"Hand it in: {line}, and assign what restore returns."
     if is_value:

@@ -22,8 +22,8 @@ class Unit:
 
     @property
     def is_value(self) -> bool:
-        """Whether it is one value as a whole."""
-        return self.paths == (self.place,)
+        """Whether it is one value as a whole, or fields of a named tuple: `state(mu)`."""
+        return self.paths == (self.place,) or all(path.startswith(f"{self.place}(") for path in self.paths)
 
 
 def differing(first: Mapping[str, Seen], second: Mapping[str, Seen]) -> dict[str, Unit]:

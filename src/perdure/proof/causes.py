@@ -21,6 +21,10 @@ class Symptoms:
     """Whether metric rows differ up to there."""
     counters: bool = False
     """Whether env-steps or updates differ there."""
+    is_other_run: bool = False
+    """Whether a run was opened by one side alone."""
+    is_other_end: bool = False
+    """Whether one side ended at another boundary, and all is equal up to there."""
     leaves: tuple[str, ...] = ()
     """Paths of all leaves that differ there."""
     adapters: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +44,7 @@ class Symptoms:
 _GENERATOR = re.compile(r"bit_generator|np_random|rng|generator|(^|/)key$|(^|/)keys?/|random", re.IGNORECASE)
 _RATE = re.compile(r"(^|/)(lr|learning_rate|step_size|_last_lr|last_epoch)($|/)")
 _ENVIRONMENT = re.compile(r"^(envs?|environments?|obs|observations?|next_obs|episodes?)(_|/|$)")
+_SPACE = re.compile(r"_spaces?/(?:[^/]+/)*_np_random/")
 _STATE_METHODS = frozenset({"state-dict", "get-state"})
 
 Rule = Callable[[Symptoms], str | None]
@@ -57,6 +62,25 @@ def _metrics_alone(s: Symptoms) -> str | None:
     return (
         "The state is equal and a metric is not: it is computed from something that the run does not hold (a deque of "
         "returns, a running mean) or from the time. Hand that to restore, or leave the metric out of `metrics`."
+    )
+
+
+def _other_run(s: Symptoms) -> str | None:
+    if not s.is_other_run:
+        return None
+    return (
+        "The run's directory has another name in each process: a time stamp, a process id, a random word, the next "
+        "free number. Give `Run` one that stays, or nothing is ever resumed."
+    )
+
+
+def _other_end(s: Symptoms) -> str | None:
+    if not s.is_other_end:
+        return None
+    return (
+        "What ends the loop is no state: a count that begins anew in each process (`for update in range(N)`), or a "
+        "clock; or several runs share a loop, so that a stop at a boundary of one leaves the others a turn behind. Go "
+        "on from `run.updates` or `run.env_steps`, or loop while `not run.is_finished`."
     )
 
 
@@ -143,7 +167,8 @@ def _outside(s: Symptoms) -> str | None:
 def _other(s: Symptoms) -> str | None:
     return (
         "Less often: another number of threads or another device in the resumed process; `torch.compile` or JAX "
-        "caches that choose other kernels; a thread of the script's own that changes state while it is saved."
+        "caches that choose other kernels; a thread of the script's own that changes state while it is saved; the "
+        "order of a small set that was the same in both straight runs by luck (PYTHONHASHSEED=0 would tell)."
     )
 
 
@@ -153,6 +178,15 @@ def _set_order(s: Symptoms) -> str | None:
     return (
         "The order of a set, or of `hash()` of texts: with PYTHONHASHSEED=0 two runs are equal. Iterate over "
         "`sorted(…)`, or set PYTHONHASHSEED for the script."
+    )
+
+
+def _unseeded_spaces(s: Symptoms) -> str | None:
+    if not s.leaves or not all(_SPACE.search(path) for path in s.leaves):
+        return None
+    return (
+        "Only generators of spaces differ: the system seeds them where nobody does, and `reset(seed=…)` leaves them "
+        "out. `perdure.gym.seed_spaces(envs, seed)`, once they are made, seeds them all."
     )
 
 
@@ -185,12 +219,15 @@ def _unseeded_environment(s: Symptoms) -> str | None:
 def _general(s: Symptoms) -> str | None:
     seen = "" if s.hash_seed_helps else " The order of sets is not it: with PYTHONHASHSEED=0 they differ, too."
     return (
-        "The time, a process id or a path in the state or the metrics; threads or a device that sum in another order "
-        f"(OMP_NUM_THREADS=1, torch.use_deterministic_algorithms(True)); an unseeded generator.{seen}"
+        "The time, a process id or a path in the state or the metrics; a file outside of `run.directory` that one "
+        "process writes and the next one reads; threads or a device that sum in another order (OMP_NUM_THREADS=1, "
+        f"torch.use_deterministic_algorithms(True)); an unseeded generator.{seen}"
     )
 
 
 RESUME_RULES: tuple[Rule, ...] = (
+    _other_run,
+    _other_end,
     _metrics_alone,
     _restarted,
     _rate,
@@ -205,8 +242,11 @@ RESUME_RULES: tuple[Rule, ...] = (
 """For a resumed run that differs from a straight one."""
 
 SCRIPT_RULES: tuple[Rule, ...] = (
+    _other_run,
+    _other_end,
     _set_order,
     _metrics_alone,
+    _unseeded_spaces,
     _unseeded_at_start,
     _unseeded_process,
     _unseeded_environment,

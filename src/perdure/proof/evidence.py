@@ -20,6 +20,11 @@ Ignored = frozenset[str]
 """Process-wide generators that are not compared: `process_rng/numpy`."""
 
 
+OTHER_RUN = "only one of the two opened this run"
+METRIC_ROWS = "their metric rows differ"
+ENDS = "one ends at boundary {}, the other at {}"
+
+
 @dataclass(frozen=True)
 class Parting:
     """Where two runs stop being the same."""
@@ -88,7 +93,7 @@ def compare_folders(first: Path, second: Path, ignored: Ignored) -> Parting | Co
     """
     a, b = runs_in(first), runs_in(second)
     if lone := sorted(a.keys() ^ b.keys()):
-        return Parting(lone[0], "only one of the two opened this run")
+        return Parting(lone[0], OTHER_RUN)
     totals = [0, 0, 0]
     for name in a:
         outcome = _compare_runs(name, a[name], b[name], ignored)
@@ -105,21 +110,29 @@ def _compare_runs(name: str, a: RunDirectory, b: RunDirectory, ignored: Ignored)
         return Parting(name, "", comparison.difference)
     ends = [chain[-1].boundary if chain else -1 for chain in chains]
     if ends[0] != ends[1] or not comparison.identical:
-        return Parting(name, f"one ends at boundary {ends[0]}, the other at {ends[1]}")
+        return Parting(name, ENDS.format(*ends))
     opened = [newest(run) for run in (a, b)]
     if opened[0].name != opened[1].name:  # a script that ends without `finish` keeps what its cadence has saved
         rows = [run.metrics.read_bytes().splitlines() if run.metrics.exists() else [] for run in (a, b)]
-        return (
-            Parting(name, "their metric rows differ") if rows[0] != rows[1] else (comparison.compared, 0, len(rows[0]))
-        )
+        return Parting(name, METRIC_ROWS) if rows[0] != rows[1] else (comparison.compared, 0, len(rows[0]))
     # Process-wide generators were compared by the last link, each.
     kept = [{part: digest for part, digest in one.digests.items() if part != PROCESS_RNG} for one in opened]
     if kept[0] != kept[1]:
         return Parting(name, f"their last checkpoints ({opened[0].name}) differ")
     rows = [_rows(run, one) for run, one in zip((a, b), opened, strict=True)]
     if rows[0] != rows[1]:
-        return Parting(name, "their metric rows differ")
+        return Parting(name, METRIC_ROWS)
     return comparison.compared, _count_leaves(opened[0], ignored), len(rows[0])
+
+
+def first_parting(first: Path, second: Path, ignored: Ignored) -> Parting | None:
+    """Where the runs that two folders share differ, up to where the shorter ones end; None: nowhere."""
+    a, b = runs_in(first), runs_in(second)
+    for name in a.keys() & b.keys():
+        chains = [stripped(read_chain(run.chain), ignored) for run in (a[name], b[name])]
+        if difference := compare_chains(*chains).difference:
+            return Parting(name, "", difference)
+    return None
 
 
 def stripped(chain: Sequence[Link], ignored: Ignored) -> list[Link]:

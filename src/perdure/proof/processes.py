@@ -15,6 +15,7 @@ from perdure.errors import PerdureError, Preempted, UsageError
 
 POLL_S = 0.005
 TAIL_LINES = 20
+TAIL_BYTES = 16_384
 
 
 class ScriptError(PerdureError, RuntimeError):
@@ -45,7 +46,7 @@ class Ended:
 
     def tail(self) -> str:
         """The last lines that it wrote to stderr, or to stdout if there are none."""
-        lines = self.err.read_text(errors="replace").splitlines() or self.out.read_text(errors="replace").splitlines()
+        lines = tail_of(self.err).splitlines() or tail_of(self.out).splitlines()
         return "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])
 
 
@@ -72,8 +73,7 @@ class Orders:
             "PERDURE_LEAVE_FRESH": self.leaves_fresh,
             "PYTHONHASHSEED": self.hash_seed,
         }
-        given = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
-        return given | {name: value for name, value in told.items() if value is not None}
+        return without_orders(os.environ) | {name: value for name, value in told.items() if value is not None}
 
 
 class Runner(Protocol):
@@ -133,7 +133,7 @@ class Processes:
             try:
                 was_killed = self._wait(process, started, label, kill_when)
             finally:
-                _kill(process)
+                end_group(process)
         return Ended(label, process.returncode, time.monotonic() - started, out, err, was_killed)
 
     def _start(self, environment: Mapping[str, str], out: int, err: int) -> subprocess.Popen[bytes]:
@@ -165,7 +165,19 @@ class Processes:
                 return False
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def without_orders(environment: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without what steers a run."""
+    return {name: value for name, value in environment.items() if not name.startswith("PERDURE_")}
+
+
+def tail_of(path: Path) -> str:
+    """The end of what a process wrote, which may be gigabytes."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
     """Ends the process and all that it started; of one that has ended, what it left behind."""
     with suppress(ProcessLookupError):  # nothing is left of the group
         os.killpg(process.pid, signal.SIGKILL)

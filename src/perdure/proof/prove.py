@@ -1,18 +1,33 @@
 """The proof: a script run straight, twice, and interrupted; and where these runs part, if they do."""
 
 import random
+import shutil
 from pathlib import Path
 
-from perdure.errors import NoRunError
+from perdure.errors import NoRunError, UsageError
 from perdure.proof.causes import Symptoms, likely_causes
-from perdure.proof.evidence import Compared, Ignored, Parting, compare_folders, never_drawn, reach, runs_in
+from perdure.proof.evidence import (
+    ENDS,
+    METRIC_ROWS,
+    OTHER_RUN,
+    Compared,
+    Ignored,
+    Parting,
+    compare_folders,
+    first_parting,
+    never_drawn,
+    reach,
+    runs_in,
+)
 from perdure.proof.killing import Killer, Watch
 from perdure.proof.locating import Located, locate, resemblances
 from perdure.proof.plan import Plan
 from perdure.proof.processes import Ended, Orders, Runner, ScriptError
+from perdure.proof.resumes import nothing_proven, telling_resumes, went_on_from
 from perdure.proof.verdict import Verdict
-from perdure.runs.chain import read_whole_links
-from perdure.runs.lineage import read_lineage
+
+TRIES = 3
+"""How often a script is to be killed that was at its end before."""
 
 
 class Proof:
@@ -50,15 +65,18 @@ class Proof:
             return self._blame_script(outcome, end, finished=finished, ignored=ignored)
         stops = self.plan.stops(end)
         interrupted = self.folder / "interrupted"
-        failed = self.interrupt(interrupted, stops, self.plan.until, kill=self.plan.kill)
+        failed = self._interrupt_until_resumed(interrupted, stops)
         if failed is not None:
             parting = Parting(next(iter(runs_in(interrupted)), ""), f"{failed.label}: ended with code {failed.code}")
             return Verdict(end, finished, stops, self.plan.kill, parting, ignored, failed=failed)
         ignored &= never_drawn([straight, interrupted])  # not what a resumed process alone draws from
         outcome = compare_folders(straight, interrupted, ignored)
-        if isinstance(outcome, Compared):
-            return Verdict(end, finished, stops, self.plan.kill, outcome, ignored)
-        return self._blame_resume(outcome, end, stops, finished=finished, ignored=ignored)
+        if isinstance(outcome, Parting):
+            return self._blame_resume(outcome, end, stops, finished=finished, ignored=ignored)
+        resumes = telling_resumes(interrupted)
+        if not resumes:
+            raise UsageError(nothing_proven(straight, interrupted, kill=self.plan.kill))
+        return Verdict(end, finished, stops, self.plan.kill, outcome, ignored, resumes=resumes)
 
     def straight(self, folder: Path, until: int, label: str, hash_seed: str | None = None) -> Ended:
         """Runs the script without an interruption.
@@ -80,6 +98,17 @@ class Proof:
             )
         self._pace_s = watch.pace_s(reach(folder))
         return ended
+
+    def _interrupt_until_resumed(self, folder: Path, stops: tuple[int, ...]) -> Ended | None:
+        """Interrupts; a fast script may be at its end before it is killed, so that nothing is left to resume."""
+        failed = self.interrupt(folder, stops, self.plan.until, kill=self.plan.kill)
+        for _ in range(TRIES - 1 if self.plan.kill else 0):
+            if failed is not None or telling_resumes(folder):
+                break
+            shutil.rmtree(folder)
+            self._pace_s /= TRIES
+            failed = self.interrupt(folder, stops, self.plan.until, kill=True)
+        return failed
 
     def interrupt(
         self, folder: Path, stops: tuple[int, ...], until: int, *, kill: bool = False, leaves_fresh: str | None = None
@@ -109,7 +138,7 @@ class Proof:
         """Two straight runs differ: two more go up to there, for the leaf."""
         boundary = end if parting.difference is None else parting.difference.boundary
         until = max(boundary, 1)
-        pair = self.folder / "straight_there", self.folder / "again_there"
+        pair = self.folder / "straight_leaf", self.folder / "again_leaf"
         for folder in pair:
             self.straight(folder, until, f"straight to boundary {until}, for the leaf")
         located = locate(*pair, parting.run, boundary, ignored)
@@ -129,27 +158,42 @@ class Proof:
     ) -> Verdict:
         """The interrupted run differs: runs both again up to there, for the leaf."""
         boundary = end if parting.difference is None else parting.difference.boundary
+        if self._is_before_resumes(parting):
+            return self._blame_script(parting, end, finished=finished, ignored=ignored)
         located = None
         before = tuple(stop for stop in self._resumed_at(parting.run, stops) if stop < boundary)
         if parting.difference is not None and before:
             pair = self.folder / "straight_there", self.folder / "interrupted_there"
             self.straight(pair[0], boundary, f"straight to boundary {boundary}, for the leaf")
             self.interrupt(pair[1], before, boundary)
+            if flaw := self._chance_in(pair, ignored):
+                return self._blame_script(flaw, end, finished=finished, ignored=ignored)
             located = locate(*pair, parting.run, boundary, ignored)
         causes = likely_causes(
             _symptoms(parting, boundary, self._resembling(parting, located, ignored), is_resume=True)
         )
         return Verdict(end, finished, stops, self.plan.kill, parting, ignored, located, tuple(causes))
 
+    def _is_before_resumes(self, parting: Parting) -> bool:
+        """Whether runs part where the interrupted one had not been resumed yet."""
+        run = runs_in(self.folder / "interrupted").get(parting.run)
+        if run is None or parting.difference is None:
+            return False
+        return parting.difference.boundary < min(went_on_from(run), default=0)
+
+    def _chance_in(self, there: tuple[Path, Path], ignored: Ignored) -> Parting | None:
+        """Where a run differs from the same one made before: two straight runs may be equal by luck."""
+        straight = first_parting(self.folder / "straight", there[0], ignored)
+        if straight is not None or self.plan.kill:  # one that was killed is not made again in the same way
+            return straight
+        return first_parting(self.folder / "interrupted", there[1], ignored)
+
     def _resumed_at(self, run: str, stops: tuple[int, ...]) -> tuple[int, ...]:
         """Boundaries that the interrupted run went on from: a killed one went back to its last checkpoint."""
         folder = self.folder / "interrupted"
         if not self.plan.kill or run not in runs_in(folder):
             return stops
-        events = read_lineage(folder / run / "lineage.jsonl")
-        steps = {event["env_steps"] for event in events if event["event"] == "resumed"}
-        links = read_whole_links(runs_in(self.folder / "straight")[run].chain)
-        return tuple(link.boundary for link in links if link.env_steps in steps and link.boundary > 0)
+        return tuple(sorted({at for at in went_on_from(runs_in(folder)[run]) if at > 0}))
 
     def _resembling(self, parting: Parting, located: Located | None, ignored: Ignored) -> Located | None:
         if located is None or parting.difference is None:
@@ -178,7 +222,9 @@ def _symptoms(
         is_resume=is_resume,
         boundary=boundary,
         components=() if difference is None else difference.components,
-        metrics=difference is None or difference.metrics,
+        metrics=parting.what == METRIC_ROWS if difference is None else difference.metrics,
+        is_other_run=parting.what == OTHER_RUN,
+        is_other_end=difference is None and parting.what.startswith(ENDS.partition("{")[0]),
         counters=difference is not None and difference.counters,
         leaves=() if located is None else tuple(leaf.path for leaf in located.leaves),
         adapters={} if located is None else located.adapters,

@@ -29,6 +29,8 @@ class Verdict:
     """What may lie behind it."""
     failed: Ended | None = None
     """The resumed process that ended by an error."""
+    resumes: tuple[int, ...] = ()
+    """Of an exact one: the boundaries that were gone on from, other than start and end."""
 
     @property
     def is_deterministic(self) -> bool:

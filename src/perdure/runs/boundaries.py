@@ -67,11 +67,11 @@ class Boundaries:
             self.note(now, metrics)
             self._hold(live, values, metrics)
             return
-        started = time.monotonic()
         self._resets.on_cadence = False
         snapshot = self._captured({**live, **values}, now)
         self.note(now, metrics)
         self._link(snapshot)
+        started = time.monotonic()  # what was captured for the link costs the holding nothing
         if self._budget.allows(started) and not self._budget.rules_out(snapshot):
             self._keep(snapshot, metrics, started)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import lru_cache
 
 Step = str | int
 """A dict key or attribute name (str or int), or a position in a list or tuple (int)."""
@@ -21,6 +22,7 @@ def format_path(path: Path) -> str:
     return "/".join(map(_format_step, path))
 
 
+@lru_cache(maxsize=4096, typed=True)
 def _format_step(step: Step) -> str:
     if isinstance(step, int):
         return str(step)

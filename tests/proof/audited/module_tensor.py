@@ -13,6 +13,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     run = open_run()
     restored = run.restore(net=net, optimizer=optimizer, **given(baseline=BASELINE))
+    BASELINE.copy_(getattr(restored, "baseline", BASELINE))
     for update in range(restored.env_steps + 1, UPDATES + 1):
         returns = torch.randn(8, 3)
         BASELINE.mul_(0.9).add_(0.1 * returns.mean(0))

@@ -81,7 +81,7 @@ class NnxPpoDirectory:
             **{name: metadata[name] for name in ENTRIES if name not in (KEYS, "step")},
         }
         _note_what_orbax_lost(state["networks"], losses)
-        return Carried(state, {"step": metadata["step"]}, losses.lines())
+        return Carried(state, {"env_steps": metadata["step"]}, losses.lines())
 
 
 def _checked_source(directory: Path) -> Path:

@@ -70,7 +70,11 @@ class PerdureDirectory:
         losses = Losses()
         if list(components) == [CONTENT]:
             losses.add(CONTENT, "the one component that everything stands in.")
-        snapshot = capture(components, Resolver(), Counters()).snapshot
+        counters = {name: carried.metadata.get(name) for name in ("env_steps", "updates", "boundary")}
+        known = {name: count for name, count in counters.items() if type(count) is int and count >= 0}
+        for name in carried.metadata.keys() - known.keys():
+            losses.add(str(name), "said beside the leaves; a checkpoint has no place for it.")
+        snapshot = capture(components, Resolver(), Counters(**known)).snapshot
         return Prepared(lambda target: save_snapshot_at(target, snapshot), losses.lines())
 
 

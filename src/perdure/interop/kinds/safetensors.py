@@ -18,7 +18,7 @@ from perdure.format.tensors import METADATA, contiguous_bytes, lay_out
 from perdure.interop.carried import Carried, Contents, Leaf, Prepared, described, described_array, refuse
 from perdure.interop.names import flat
 from perdure.interop.plain_trees import Losses
-from perdure.store.new_files import write_new_file
+from perdure.store.streamed_files import create_streamed
 from perdure.tree.leaves import Array, Tree
 
 MAX_HEADER_BYTES = 100_000_000
@@ -66,8 +66,9 @@ class SafetensorsFile:
     def read(self, path: Path) -> Carried:
         """A flat tree: arrays by name, and plain values that perdure put into the metadata."""
         tensors, metadata, data_start = _header(path)
-        has_data = any(each.stop for each in tensors)
-        data = np.asarray(np.memmap(path, np.uint8, "r", offset=data_start)) if has_data else np.empty(0, np.uint8)
+        data = np.fromfile(
+            path, np.uint8, offset=data_start
+        )  # no map: whoever trains may write the file anew meanwhile
         tree: dict[Any, Tree] = {each.name: _array(data, each) for each in tensors}
         plain, notes = _plain_of(metadata)
         losses = Losses()
@@ -207,7 +208,7 @@ def _write(target: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str
         yield layout.header
         yield from (contiguous_bytes(array.value) for array in layout.arrays.values())
 
-    write_new_file(target, pieces())
+    create_streamed(target, pieces())
 
 
 def _damaged(path: Path, what: str) -> DamagedError:

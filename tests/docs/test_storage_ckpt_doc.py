@@ -1,0 +1,23 @@
+"""The blocks of docs/storage-ckpt.md run, and what it shows is what comes out.
+
+`PERDURE_WRITE_DOCS=1 python -m pytest tests/docs` writes the shown outputs anew.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.docs.blocks import ROOT, execute
+
+pytest.importorskip("torch")
+
+DOCUMENT = "docs/storage-ckpt.md"
+
+
+def test_the_document_s_code_runs_and_its_outputs_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    document = execute(DOCUMENT, str)
+
+    if os.environ.get("PERDURE_WRITE_DOCS"):
+        (ROOT / DOCUMENT).write_text(document.real, encoding="utf-8")
+    assert document.real == (ROOT / DOCUMENT).read_text(encoding="utf-8")
