@@ -24,7 +24,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--total-steps", type=int, default=20_000)
     parser.add_argument("--run", default="runs/dqn")  # perdure
     parser.add_argument("--checkpoint-every", type=int, default=1_000)  # perdure
-    parser.set_defaults(learning_rate=5e-4, batch_size=64, gamma=0.99, n_step=3, capacity=8_192)  # 2 ** k
+    parser.set_defaults(learning_rate=5e-4, batch_size=64, gamma=0.99, n_step=3, capacity=1 << 20)
     parser.set_defaults(learning_starts=500, target_every=250, explore=0.25, alpha=0.6, beta=0.4)
     return parser.parse_args(argv)
 
@@ -73,10 +73,13 @@ class Replay:
         return places, torch.as_tensor(weights / weights.max(), dtype=torch.float32)
 
     def state_dict(self):  # perdure
-        return dict(vars(self))  # perdure
+        others = dict(vars(self))  # perdure
+        columns = {name: others.pop(name) for name in ("observations", "actions", "rewards", "discounts")}  # perdure
+        return {**others, "ring": perdure.Ring.over(columns, self.added)}  # perdure
 
     def load_state_dict(self, state):  # perdure
-        vars(self).update(state)  # perdure
+        vars(self).update({name: part for name, part in state.items() if name != "ring"})  # perdure
+        vars(self).update(state["ring"].columns)  # perdure
 
 
 def learn(args, net, target, optimizer, replay, rng):

@@ -24,7 +24,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--total-steps", type=int, default=10_000)
     parser.add_argument("--run", default="runs/sac")  # perdure
     parser.add_argument("--checkpoint-every", type=int, default=1_000)  # perdure
-    parser.set_defaults(learning_rate=1e-3, batch_size=128, gamma=0.99, tau=0.005, capacity=10_000, learning_starts=300)
+    parser.set_defaults(
+        learning_rate=1e-3, batch_size=128, gamma=0.99, tau=0.005, capacity=1_000_000, learning_starts=300
+    )
     return parser.parse_args(argv)
 
 
@@ -50,10 +52,12 @@ class Replay:
         return (*torch.as_tensor(observations[places]).unbind(1), *(torch.as_tensor(part[places]) for part in others))
 
     def state_dict(self):  # perdure
-        return dict(vars(self))  # perdure
+        columns = {name: part for name, part in vars(self).items() if name != "added"}  # perdure
+        return {"ring": perdure.Ring.over(columns, self.added)}  # perdure
 
     def load_state_dict(self, state):  # perdure
-        vars(self).update(state)  # perdure
+        self.added = state["ring"].total  # perdure
+        vars(self).update(state["ring"].columns)  # perdure
 
 
 def mlp(inputs, outputs):

@@ -1,5 +1,7 @@
 """perdure: reinforcement-learning training that can be stopped anywhere and resumed exactly."""
 
+from perdure.adapters.prioritized_ring import PrioritizedRing
+from perdure.adapters.ring import Ring
 from perdure.checkpoint.oneshot import Checkpoint, load, read, save
 from perdure.contract.check import check_contract
 from perdure.contract.config import contract_of
@@ -61,7 +63,9 @@ __all__ = [
     "Policy",
     "PolicyMismatchError",
     "Preempted",
+    "PrioritizedRing",
     "RestoreError",
+    "Ring",
     "Run",
     "UnknownObjectError",
     "UnsupportedLeafError",

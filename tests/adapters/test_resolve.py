@@ -97,7 +97,8 @@ def test_ids_are_stable_and_distinct():
     assert adapters == {
         *("plain", "dict", "ordered-dict", "namespace", "list", "tuple", "deque", "partial", "own"),
         *("default-dict", "counter", "set", "frozen-set", "bytearray", "array-array"),
-        *("numpy-array", "numpy-scalar", "numpy-generator"),
+        *("numpy-array", "numpy-scalar", "numpy-generator", "numpy-memmap"),
+        *("ring", "prioritized-ring", "omitted"),
         *("numpy-bit-generator", "numpy-seed-sequence", "numpy-random-state", "python-random", "process-rng"),
     }
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import perdure
@@ -185,3 +186,19 @@ def test_a_damaged_manifest(perdure_cli, step, flip: Callable):
 
     assert (result.code, result.out) == (4, "")
     assert "step_0000000010: MANIFEST.json: " in result.err
+
+
+def test_the_rows_of_a_ring(perdure_cli, tmp_path: Path):
+    """Which are there, of what kind, and how large they are; of a component that is left out, why."""
+    ring = perdure.Ring(3_000, {"seen": (np.float32, (4,)), "reward": np.float32})
+    ring.extend(seen=np.ones((4_500, 4)), reward=np.ones(4_500))
+    with perdure.Run(tmp_path / "run", omit=("cache",)) as run:
+        run.restore(ring=ring, cache={})
+
+    result = perdure_cli("show", tmp_path / "run" / "checkpoints" / "step_0000000000", "--leaves")
+
+    assert (result.code, result.err) == (0, "")
+    assert "rows 1,500 to 4,500, at most 3,000: reward float32 scalar, seen float32 4" in result.out
+    assert "cache: cache: left out of checkpoints by Run(omit=…)" in result.out
+    document = json.loads(perdure_cli("show", tmp_path / "run" / "checkpoints" / "step_0000000000", "--json").out)
+    assert document["components"]["ring"]["size_bytes"] == 3_000 * 20

@@ -61,7 +61,8 @@ def forgetful(component: str, directory: Path, *, until: int) -> type[perdure.Ru
     """A run whose `restore` leaves one component as a fresh start has it.
 
     Args:
-        component: its name; `replay.tree` for one attribute of it; `process_rng` for PyTorch's global generator.
+        component: its name; `replay.tree` for one attribute of it, `replay.ring.actions` for a column of a ring;
+            `process_rng` for PyTorch's global generator.
         directory: where fresh states may be kept.
         until: the env-steps after which it raises `Stopped`.
     """
@@ -89,9 +90,14 @@ def _photograph(obj: Any, part: str, path: Path) -> Any:
     """What puts a component back to how it is now, in place where it is live."""
     if hasattr(type(obj), "state_dict"):
         state = copy.deepcopy(obj.state_dict())
+        part, _, column = part.partition(".")
 
         def load_state(restored: Any) -> Any:
-            restored.load_state_dict({**copy.deepcopy(restored.state_dict()), part: state[part]} if part else state)
+            mixed = {**copy.deepcopy(restored.state_dict()), part: state[part]} if part else state
+            if column:
+                columns = {**restored.state_dict()[part].columns, column: state[part].columns[column]}
+                mixed[part] = perdure.Ring.over(columns, restored.added)
+            restored.load_state_dict(mixed)
             return restored
 
         return load_state
@@ -141,7 +147,7 @@ def train(
         opened.append(run(*given, **options))
         return opened[-1]
 
-    script.perdure = SimpleNamespace(Run=open_run, Every=perdure.Every)
+    script.perdure = SimpleNamespace(Run=open_run, Every=perdure.Every, Ring=perdure.Ring)
     words = {"--run": directory, "--total-steps": total_steps, "--checkpoint-every": checkpoint_every}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", lambda *_: None)

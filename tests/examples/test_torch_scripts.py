@@ -38,11 +38,11 @@ COMPONENTS = {
 }
 PARTS = {
     "ppo": ("process_rng",),
-    "dqn": tuple(
-        f"replay.{part}"
-        for part in ("observations", "actions", "rewards", "discounts", "tree", "added", "max_priority", "queue")
+    "dqn": (
+        *(f"replay.{part}" for part in ("ring", "tree", "added", "max_priority", "queue")),
+        *(f"replay.ring.{column}" for column in ("observations", "actions", "rewards", "discounts")),
     ),
-    "sac": ("process_rng", *(f"replay.{part}" for part in ("observations", "actions", "rewards", "added"))),
+    "sac": ("process_rng", *(f"replay.ring{part}" for part in ("", ".observations", ".actions", ".rewards"))),
 }
 """Beside the components: what they hold, and PyTorch's global generator. Pendulum never ends, so `goes_on` is all 1."""
 
@@ -97,6 +97,10 @@ def test_a_script_stopped_anywhere_and_started_again_equals_the_run_never_stoppe
     assert len(comparing.checkpoints(run)) == TOTAL[name] // EVERY + 1
 
 
+def _held(last: dict[str, Any]) -> int:
+    return len(last["replay"]["state"]["ring"]["rows"]["columns"]["actions"])
+
+
 @pytest.mark.parametrize("name", TOTAL)
 def test_the_runs_exercise_what_they_claim(name: str, scripts: ModuleType, straight: dict[str, Path]):
     """Episodes end after the stops; the ring has begun anew; a queue is half full; the target network lags behind."""
@@ -105,12 +109,12 @@ def test_the_runs_exercise_what_they_claim(name: str, scripts: ModuleType, strai
 
     assert sum(row["env_steps"] > 4 * EVERY and row["return"] is not None for row in rows) >= 2
     if name == "dqn":
-        assert last["replay"]["state"]["added"] > 2 * len(last["replay"]["state"]["actions"])
+        assert last["replay"]["state"]["added"] > 2 * _held(last)
         assert len(last["replay"]["state"]["queue"]["items"]) == 2
         assert last["replay"]["state"]["max_priority"] != 1.0
         assert (last["net"]["0.weight"] != last["target"]["0.weight"]).any()
     if name == "sac":
-        assert last["replay"]["state"]["added"] > 2 * len(last["replay"]["state"]["actions"])
+        assert last["replay"]["state"]["ring"]["rows"]["stop"] > 2 * _held(last)
         assert last["log_alpha"] != 0
     if name == "ppo":
         assert last["optimizer"]["groups"][0]["lr"] < 2.5e-3 / 10

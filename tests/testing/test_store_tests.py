@@ -10,7 +10,7 @@ import pytest
 from perdure.store.filesystem import FileSystem
 from perdure.store.local import LocalStore
 from perdure.store.memory import MemoryStaging, MemoryStore
-from perdure.store.store import Bytes, Store
+from perdure.store.store import Bytes, Store, scatter
 from perdure.testing import Fault, FaultyFileSystem, FaultyStore, SimulatedDisk, StoreTests
 from perdure.testing.store_tests import content
 
@@ -147,11 +147,20 @@ def forgets_what_is_set_aside() -> Wrong:
 def fills_in_part() -> Wrong:
     store = Wrong()
 
-    def read_into(name: str, file: str, buffers: list[memoryview]) -> None:
-        data = store.read(name, file)
+    def read_into(name: str, file: str, buffers: list[memoryview], offset: int = 0) -> None:
+        data = store.read(name, file)[offset:]
         for buffer in buffers:
             part, data = data[: buffer.nbytes], data[buffer.nbytes :]
             np.frombuffer(buffer, np.uint8)[: part.size] = part
+
+    return store.replaced(read_into=read_into)
+
+
+def reads_from_the_start() -> Wrong:
+    store = Wrong()
+
+    def read_into(name: str, file: str, buffers: list[memoryview], offset: int = 0) -> None:
+        scatter(store.read(name, file).data, buffers)
 
     return store.replaced(read_into=read_into)
 
@@ -164,6 +173,7 @@ TWINS: dict[str, tuple[Callable[[], Wrong], str]] = {
     "names come as they were committed": (unsorted, "test_a_committed_entry_is_there_whole"),
     "what is set aside is lost": (forgets_what_is_set_aside, "test_an_entry_set_aside_is_kept_and_its_name_is_free"),
     "short files fill buffers in part": (fills_in_part, "test_buffers_larger_than_the_file_are_told"),
+    "offsets are ignored": (reads_from_the_start, "test_a_file_can_be_read_from_its_middle"),
 }
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from perdure.adapters.adapter import ExactAdapter
+from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.walk import Walk
 from perdure.errors import CaptureError, Finding, UnsupportedLeafError
 from perdure.tree.diff import summary
@@ -37,6 +37,35 @@ class NdArray(ExactAdapter):
     def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
         """The saved array, in memory of its own."""
         return tree.value
+
+
+class MemoryMap(ExactAdapter):
+    """Arrays in a file that is mapped into memory: restored in place, so the file is rolled back to what was saved."""
+
+    id = "numpy-memmap"
+    kind: Kind = "live"
+    has_identity = True
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """The array, borrowed.
+
+        Raises:
+            UnsupportedLeafError: object and structured arrays.
+        """
+        check_storable(obj.dtype, walk)
+        return Array(np.asarray(obj))
+
+    def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
+        """The same dtype and shape, in a file that may be written to."""
+        if not obj.flags.writeable:
+            kinds = (summary(tree), "a memory-mapped array that cannot be written to")
+            return [walk.finding(*kinds, "Open it with mode='r+', or leave it out if nobody writes to it.")]
+        return check_array(obj.dtype, obj.shape, tree, walk)
+
+    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
+        """The saved numbers, written into the file."""
+        obj[...] = tree.value
+        return obj
 
 
 class NumpyScalar(ExactAdapter):

@@ -27,8 +27,6 @@ _IN_PARTICULAR = MappingProxyType(
         "builtins.range": "Keep its start, stop and step as numbers, or a list",
         "collections.ChainMap": "Keep its dicts as attributes of their own",
         "numpy.ma.MaskedArray": "Keep its data and its mask as two arrays",
-        "numpy.memmap": "Its file goes on changing while it is saved. Hand in a copy in memory, numpy.array(it), and "
-        "let load_state_dict write the numbers into the file",
         "torch.utils.data.dataloader.DataLoader": _LOADER,
         "torch.utils.data.dataloader._SingleProcessDataLoaderIter": _LOADER,
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter": _LOADER,

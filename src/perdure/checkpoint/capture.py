@@ -9,8 +9,10 @@ from perdure.adapters.walk import Walk
 from perdure.contract.facts import formatted
 from perdure.contract.text import Plain
 from perdure.errors import CaptureError, UsageError
+from perdure.format.nodes import large_leaves
 from perdure.tree.leaves import Tree
 from perdure.tree.paths import Path, Step
+from perdure.tree.rows import Rows
 from perdure.tree.snapshot import Component, Snapshot
 
 
@@ -66,6 +68,17 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
     lives = frozenset(map(str, walk.lives))
     values = frozenset(name for name in objects if name in walk.values or name not in lives)
     return Captured(snapshot, values, lives, walk.settings)
+
+
+def empty_rings(objects: Mapping[str, Any], resolver: Resolver) -> dict[Path, Rows]:
+    """The rings among all objects that hold no rows, by path: their memory may take those of a checkpoint.
+
+    Raises:
+        CaptureError: an object cannot be turned into a tree.
+    """
+    trees = {name: part.tree for name, part in capture(objects, resolver, Counters()).snapshot.components.items()}
+    found = {path: leaf for path, leaf in large_leaves(trees, ()) if isinstance(leaf, Rows)}
+    return {path: rows for path, rows in found.items() if rows.start == rows.stop}
 
 
 def in_order(objects: Mapping[str, Any], resolver: Resolver) -> list[str]:

@@ -11,7 +11,8 @@ import numpy as np
 from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import Walk
-from perdure.checkpoint.capture import Counters, capture
+from perdure.checkpoint.capture import Counters, capture, empty_rings
+from perdure.checkpoint.filling import Rings
 from perdure.checkpoint.opening import Opened, open_checkpoint, read_manifest
 from perdure.checkpoint.policy import refuse_policy
 from perdure.checkpoint.restore import Conditions, restore
@@ -99,7 +100,8 @@ def load(
         DamagedError: a file is not what was written.
         ContractError: a target does not fit; nothing was changed.
     """
-    opened = _open(path, only, without=() if PROCESS_RNG in targets else (PROCESS_RNG,))
+    without = () if PROCESS_RNG in targets else (PROCESS_RNG,)
+    opened = _open(path, only, without, lambda: empty_rings(targets, Resolver()))
     return _restore(opened, opened.snapshot, targets, accept)
 
 
@@ -206,7 +208,12 @@ def _without_keys(tree: Tree) -> Tree:
             return tree
 
 
-def _open(path: str | os.PathLike[str], only: Collection[str] | None = None, without: Collection[str] = ()) -> Opened:
+def _open(
+    path: str | os.PathLike[str],
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+    rings: Rings | None = None,
+) -> Opened:
     store, name = _store_of(path)
     directory = Path(path).expanduser()
     if not directory.is_dir():
@@ -217,7 +224,7 @@ def _open(path: str | os.PathLike[str], only: Collection[str] | None = None, wit
     try:
         if only is None and without:
             only = read_manifest(store, name)[0].components.keys() - set(without)
-        return open_checkpoint(store, name, only=only)
+        return open_checkpoint(store, name, only=only, rings=rings)
     except DamagedError as error:
         if not directory.is_dir():
             raise NoCheckpointError(f"{path}: was removed while it was read.") from error

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perdure.adapters.omitted import ADAPTER as OMITTED
 from perdure.adapters.resolve import WITHOUT_TARGET, Resolver
 from perdure.adapters.walk import Walk
 from perdure.checkpoint.amend import Amended, Number, amend
@@ -124,6 +125,9 @@ def _check(snapshot: Snapshot, targets: Mapping[str, Any], before: Snapshot, res
         if name not in snapshot.components:
             advice = f"Leave {name} out, or start a new run that has it from the beginning."
             findings[name] = [Finding(name, "no such component", "a target", advice)]
+        elif (snapshot.components[name].adapter == OMITTED) > (before.components[name].adapter == OMITTED):
+            advice = f"Its checkpoints do not have it: Run(omit=({name!r},)) goes on with what is handed in."
+            findings[name] = [Finding(name, "left out of the run's checkpoints", "a target", advice)]
         else:
             parts = walk.check(targets[name], snapshot.components[name].tree, name)
             facts = compare_facts(name, snapshot.components[name].facts, before.components[name].facts)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from perdure.tree.rows import Rows, split_at_blocks
 
 SMALLEST_SEGMENT_ROWS = 4 * BLOCK_ROWS
 """A shorter last segment is written again together with the next rows, so that files stay few."""
+
+LARGE_SEGMENT_ROWS = 64 * BLOCK_ROWS
+"""Many rows that are written at once go into segments of so many, below twice that: an edit costs one of them."""
 
 
 @dataclass(frozen=True)
@@ -43,32 +47,54 @@ class SegmentPlan:
 
 
 def plan_segments(rows: Rows, old: WrittenRows | None) -> SegmentPlan:
-    """Which old segments still hold what the ring holds; every retained row is hashed to prove it.
+    """Which old segments still hold what the ring holds; every retained row whose digest is not known is hashed.
 
-    Rows that somebody edited since are written again, and so is the rest of a block whose first rows have left the
-    ring: a digest covers whole blocks only.
+    Rows that somebody edited since are written again, with those before them in their segment; and so is the rest of
+    a block whose first rows have left the ring: a digest covers whole blocks only.
     """
     shared: list[Segment] = []
-    fresh: list[tuple[int, int]] = []
     end = rows.start
     for segment in old.segments if old else ():
-        begin = _first_shareable(segment, rows)
-        if begin >= segment.stop or segment.stop > rows.stop or _is_too_short(segment, old, rows):
+        if segment.stop > rows.stop or segment.columns.keys() != rows.columns.keys():
             continue
-        if not _is_unchanged(segment, rows, begin):
+        begin = _unchanged_from(segment, rows, max(end, _first_shareable(segment, rows)))
+        if begin >= segment.stop:
             continue
         if end < begin:
-            fresh.append((end, begin))
+            _drop_short(shared, end)
         shared.append(replace(segment, used_from=begin))
         end = segment.stop
     if end < rows.stop:
-        fresh.append((end, rows.stop))
-    return SegmentPlan(tuple(shared), tuple(fresh))
+        _drop_short(shared, end)
+    return SegmentPlan(tuple(shared), tuple(_gaps(shared, rows)))
 
 
-def _is_too_short(segment: Segment, old: WrittenRows | None, rows: Rows) -> bool:
-    is_last = old is not None and segment is old.segments[-1]
-    return is_last and segment.stop < rows.stop and segment.stop - segment.start < SMALLEST_SEGMENT_ROWS
+def _drop_short(shared: list[Segment], end: int) -> None:
+    """Takes short segments away that end where rows are to be written, so that they are written together."""
+    while shared and shared[-1].stop == end and shared[-1].stop - shared[-1].start < SMALLEST_SEGMENT_ROWS:
+        end = shared.pop().used_from
+
+
+def _gaps(shared: Sequence[Segment], rows: Rows) -> Iterator[tuple[int, int]]:
+    """The row ranges that no shared segment holds, cut where segments end."""
+    end = rows.start
+    for begin, stop in (*((segment.used_from, segment.stop) for segment in shared), (rows.stop, rows.stop)):
+        for part in _in_files(end, begin):
+            yield from _cut(part, rows.cut)
+        end = stop
+
+
+def _in_files(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """A range cut into parts that are about equal, at block multiples; nothing if it is empty."""
+    number = max(1, (stop - start) // LARGE_SEGMENT_ROWS)
+    cuts = [(start + (stop - start) * part // number) // BLOCK_ROWS * BLOCK_ROWS for part in range(1, number)]
+    yield from ((begin, end) for begin, end in pairwise([start, *cuts, stop]) if begin < end)
+
+
+def _cut(part: tuple[int, int], at: int | None) -> list[tuple[int, int]]:
+    """What follows is changed next: it would take the file of what precedes with it."""
+    start, stop = part
+    return [part] if at is None or not start < at < stop else [(start, at), (at, stop)]
 
 
 def _first_shareable(segment: Segment, rows: Rows) -> int:
@@ -77,15 +103,18 @@ def _first_shareable(segment: Segment, rows: Rows) -> int:
     return -(-rows.start // BLOCK_ROWS) * BLOCK_ROWS
 
 
-def _is_unchanged(segment: Segment, rows: Rows, begin: int) -> bool:
-    if segment.columns.keys() != rows.columns.keys():
-        return False
-    return all(
-        row_digest(rows, name, start, stop) == digest
-        for name, column in segment.columns.items()
-        for (start, stop), digest in zip(segment.parts, column.digests, strict=True)
-        if start >= begin
-    )
+def _unchanged_from(segment: Segment, rows: Rows, begin: int) -> int:
+    """From which row on a segment still holds what the ring holds; where it stops, if it does not at all."""
+    changed = begin
+    for name, column in segment.columns.items():
+        parts = list(zip(segment.parts, column.digests, strict=True))
+        for (start, stop), digest in reversed(parts):
+            if start < changed:
+                break
+            if row_digest(rows, name, start, stop) != digest:
+                changed = stop
+                break
+    return changed
 
 
 def write_rows(
@@ -165,4 +194,5 @@ def _stream(
                     whole.update(piece)
                     digest.update(piece)
                     yield piece
+            rows.digests[name, start, stop] = digest.text()  # of what went to disk
             digests[name].append(digest.text())

@@ -68,11 +68,14 @@ class StoredRows:
 
 
 def row_digest(rows: Rows, column: str, start: int, stop: int) -> str:
-    """The digest of some rows of a column, read now."""
-    digest = Digest()
-    for view in rows.views(column, start, stop):
-        digest.update(contiguous_bytes(view))
-    return digest.text()
+    """The digest of some rows of a column, read now unless it is known."""
+    known = rows.digests.get((column, start, stop))
+    if known is None:
+        digest = Digest()
+        for view in rows.views(column, start, stop):
+            digest.update(contiguous_bytes(view))
+        known = rows.digests[column, start, stop] = digest.text()
+    return known
 
 
 def block_digests(rows: Rows, column: str) -> list[str]:

@@ -59,6 +59,8 @@ class Past:
     """Seconds of training before this opening."""
     optimizers: frozenset[SnapshotPath] = frozenset()
     """Where PyTorch's optimizers stood that held state."""
+    saved: Saved | None = None
+    """The newest checkpoint, as far as the next may share its files."""
 
 
 @dataclass
@@ -116,7 +118,7 @@ class Committer:
         self._terms = terms
         self._past = past
         self._opened_at = time.monotonic()
-        self._last = _Last(digest=past.digest, optimizers=past.optimizers)
+        self._last = _Last(past.saved, past.digest, optimizers=past.optimizers)
         self._writer = BackgroundWriter()
         self._lock = threading.RLock()  # a signal's thread may commit beside the training loop
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from perdure.checkpoint.filling import Rings
 from perdure.checkpoint.opening import Opened, open_checkpoint, read_manifest
 from perdure.errors import AllDamagedError, DamagedError, NoCheckpointError, UnsupportedVersionError
 from perdure.format.manifest import Manifest
@@ -19,7 +20,9 @@ class Found:
     """Name of each newer, damaged checkpoint -> what is wrong with it."""
 
 
-def newest_intact(store: Store, place: str, run_id: str | None = None, *, strict: bool = False) -> Found:
+def newest_intact(
+    store: Store, place: str, run_id: str | None = None, *, strict: bool = False, rings: Rings | None = None
+) -> Found:
     """Reads and verifies checkpoints from the newest down, until one is intact.
 
     Args:
@@ -27,6 +30,7 @@ def newest_intact(store: Store, place: str, run_id: str | None = None, *, strict
         place: the run's directory, for messages.
         run_id: the run that every checkpoint here must belong to.
         strict: refuse instead of stepping back.
+        rings: see `open_checkpoint`.
 
     Raises:
         DamagedError: `strict`, and the newest is damaged.
@@ -40,7 +44,7 @@ def newest_intact(store: Store, place: str, run_id: str | None = None, *, strict
     damage: dict[str, str] = {}
     for name in names:
         try:
-            return Found(open_of_run(store, name, run_id), damage)
+            return Found(open_of_run(store, name, run_id, rings), damage)
         except UnsupportedVersionError:
             raise
         except DamagedError as error:
@@ -51,13 +55,13 @@ def newest_intact(store: Store, place: str, run_id: str | None = None, *, strict
     raise AllDamagedError(f"{place}: all {len(names)} checkpoints are damaged; nothing was changed.\n{listed}")
 
 
-def open_of_run(store: Store, name: str, run_id: str | None) -> Opened:
+def open_of_run(store: Store, name: str, run_id: str | None, rings: Rings | None = None) -> Opened:
     """Opens a checkpoint and proves that it stands where it was written.
 
     Raises:
         DamagedError: also if it was renamed or belongs to another run.
     """
-    opened = open_checkpoint(store, name)
+    opened = open_checkpoint(store, name, rings=rings)
     check_place(name, opened.manifest, run_id)
     return opened
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.adapters.resolve import Resolver
-from perdure.checkpoint.capture import Counters, capture
+from perdure.checkpoint.capture import Counters, capture, empty_rings
 from perdure.checkpoint.restore import Conditions, Restored, restore
 from perdure.contract.arithmetic import arithmetic
 from perdure.contract.horizon import Progress, progress_of, total_of
@@ -199,7 +199,13 @@ def _kept_code(directory: RunDirectory) -> Code | None:
 def _resume(opening: Opening) -> OpenRun:
     directory, terms = opening.directory, opening.contract_terms
     record = read_record(directory.record)
-    found = newest_intact(directory.store(), str(directory.path), record.run_id, strict=opening.strict)
+    found = newest_intact(
+        directory.store(),
+        str(directory.path),
+        record.run_id,
+        strict=opening.strict,
+        rings=lambda: empty_rings(opening.targets, opening.resolver),
+    )
     opened, manifest = found.opened, found.opened.manifest
     history, unreadable = read_history(directory)
     if not opening.orders.retry:
@@ -240,7 +246,7 @@ def _resume(opening: Opening) -> OpenRun:
         raise
     amended = (*manifest.amended, *(pair.text for pair in restored.accepted))
     optimizers = optimizers_with_state(opened.snapshot)
-    past = Past(verdict.contract, opened.digest, amended, manifest.trained_s, optimizers)
+    past = Past(verdict.contract, opened.digest, amended, manifest.trained_s, optimizers, opened.as_saved())
     committer = _committer(opening, journal, record.run_id, past)
     progress, fixed = verdict.progress, fixed_parts(fresh.snapshot)
     return OpenRun(

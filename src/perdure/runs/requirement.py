@@ -9,18 +9,19 @@ REQUIRABLE = CLASSES[:-1]
 """All but `weights-only`, which is no checkpoint."""
 
 
-def required_class(requires: str | None, *, resets: bool) -> str:
+def required_class(requires: str | None, *, resets: bool, omits: bool = False) -> str:
     """The weakest class that a run asks for, or by default the weakest exact one of its kind.
 
     Args:
         requires: What the user says; None: nothing.
         resets: Whether the run resets its environments at each checkpoint.
+        omits: Whether it leaves components out of its checkpoints.
 
     Raises:
         UsageError: It is no class that a checkpoint can have.
     """
     check_choice("requires", requires, (None, *REQUIRABLE))
-    return requires or ("boundary-reset" if resets else "exact-replay")
+    return requires or ("statistical" if omits else "boundary-reset" if resets else "exact-replay")
 
 
 def check_class(captured: Captured, requires: str) -> None:

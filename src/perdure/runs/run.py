@@ -40,6 +40,7 @@ from perdure.runs.crash_loop import facts_of_end
 from perdure.runs.directory import open_directory, step_name
 from perdure.runs.durations import process_age_s
 from perdure.runs.lock import WriterLock, acquire
+from perdure.runs.omission import Omissions
 from perdure.runs.opening import Opening, OpenRun, check_beginning, open_run
 from perdure.runs.orders import Mode, insisted_mode, orders_for, other_run_asked_for, overrides_of, redirected
 from perdure.runs.policies import Policies, PolicyTerms, Source
@@ -98,6 +99,7 @@ class Run(Standing):
         numerics: Numerics = "report",
         requires: str | None = None,
         boundary_reset: BoundaryReset | None = None,
+        omit: Sequence[str] = (),
         accept: Accept = (),
         reason: str | None = None,
         policy: Sequence[str] = (),
@@ -134,9 +136,11 @@ class Run(Standing):
             numerics: whether a change of machine or library versions is reported, or refused (`strict`).
             requires: the weakest continuation class that will do; a component that allows less is refused when the
                 run opens. `exact-snapshot` also refuses environments that are replayed. None: `exact-replay`, or
-                `boundary-reset` if that is what the run does.
+                `boundary-reset` or `statistical` if that is what the run does.
             boundary_reset: for environments whose state cannot be captured: the run resets them at each checkpoint, and
                 decides the cadence in the place of `every` (docs/gymnasium.md).
+            omit: components that are left out of checkpoints, such as `("replay",)`: a resume goes on with what it is
+                handed in their place, and the run's class is `statistical` (docs/replay.md).
             accept: differences that are accepted, by key: `{"algorithm.learning_rate": (3e-4, 1e-4)}`.
             reason: why, for the lineage.
             policy: the components that `export_policy` exports: networks, and normalisers of what they see.
@@ -163,7 +167,8 @@ class Run(Standing):
             declared["horizon"]["env_steps"] = self._horizon
         check_choice("schedules", schedules, (None, "none", "keep", "restretch"))
         check_choice("numerics", numerics, ("report", "strict"))
-        self._requires = required_class(requires, resets=boundary_reset is not None)
+        self._omissions = Omissions(omit)
+        self._requires = required_class(requires, resets=boundary_reset is not None, omits=bool(self._omissions))
         overrides = overrides_of(accept, reason, self._directory)
         self._resets = Resets(boundary_reset)
         self._every = self._resets.cadence(every)
@@ -223,8 +228,9 @@ class Run(Standing):
         reserved = RESERVED_NAMES & components.keys()
         if reserved:
             raise UsageError(f"restore: the names {sorted(reserved)} are reserved; choose others.")
-        targets = {**self._resets.marked(components), PROCESS_RNG: ProcessRng()}
+        targets = {**self._marked(components), PROCESS_RNG: ProcessRng()}
         self._resets.check(components)
+        self._omissions.check(components)
         start = Counters(env_steps=count("restore", "env_steps", env_steps))
         if asked := other_run_asked_for(self._directory):
             _log.warning("%s: this script opens this run; `perdure resume` was asked for %s.", self.directory, asked)
@@ -274,9 +280,10 @@ class Run(Standing):
             lock.release()
             raise
         restored = self._opened("restore").restored
-        objects = self._resets.begin({name: restored.objects[name] for name in components}, self._counters)
+        objects = self._omissions.unmarked({name: restored.objects[name] for name in components})
+        objects = self._resets.begin(objects, self._counters)
         if self.resumed:
-            self.notices += self._resets.notices(self.directory)
+            self.notices += self._resets.notices(self.directory) + self._omissions.notices(self.directory)
         return SimpleNamespace(**objects, env_steps=self.env_steps, updates=self.updates)
 
     def _take_over(self, opened: OpenRun, lock: WriterLock, stopper: Stopper) -> None:
@@ -324,7 +331,7 @@ class Run(Standing):
             boundaries = self._standing("boundary")
             boundaries.raise_error()
             before, now = boundaries.counters, next_counters(boundaries.counters, env_steps, updates)
-            values = self._resets.marked(values)
+            values = self._marked(values)
             if values.keys() != self._values:
                 self._take_live(values)
             self._ask_at(now.boundary, stopping)
@@ -387,6 +394,10 @@ class Run(Standing):
         left_alone = self._contract_terms.declared.get(AUDIT, {})
         return tuple(each for each in self._watch.suspects if each.place not in left_alone)
 
+    def _marked(self, components: dict[str, Any]) -> dict[str, Any]:
+        """What stands for the components among those that are captured."""
+        return self._omissions.marked(self._resets.marked(components))
+
     def _source(self, verb: str, values: Mapping[str, Any]) -> Source:
         opened, objects = self._opened(verb), {**self._live, **values}
         names = self._values | self._live.keys()
@@ -422,7 +433,7 @@ class Run(Standing):
             now = boundaries.counters
             if env_steps is not None and count("finish", "env_steps", env_steps) != now.env_steps:
                 now = next_counters(now, env_steps, updates)
-            values = self._resets.marked(values)
+            values = self._marked(values)
             if values:
                 self._take_live(values)
             if not boundaries.is_saved or now != boundaries.counters:

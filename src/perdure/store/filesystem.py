@@ -82,9 +82,11 @@ class FileSystem:
                 _advance(rest, os.readv(descriptor, rest))
             return buffer
 
-    def read_file_into(self, path: Path, buffers: Sequence[memoryview]) -> None:
-        """Fills buffers of bytes one after another with a file's bytes, from its start."""
+    def read_file_into(self, path: Path, buffers: Sequence[memoryview], offset: int = 0) -> None:
+        """Fills buffers of bytes one after another with a file's bytes, from byte `offset` on."""
         with _descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) as descriptor:
+            if offset:
+                os.lseek(descriptor, offset, os.SEEK_SET)
             rest = [buffer for buffer in buffers if buffer.nbytes]
             while rest:
                 _advance(rest, os.readv(descriptor, rest[:_BUFFERS_A_CALL]))

@@ -55,9 +55,9 @@ class LocalStore:
         """See `Store.read`."""
         return self._filesystem.read_file(self._directory / name / file)
 
-    def read_into(self, name: str, file: str, buffers: Sequence[memoryview]) -> None:
+    def read_into(self, name: str, file: str, buffers: Sequence[memoryview], offset: int = 0) -> None:
         """See `Store.read_into`."""
-        self._filesystem.read_file_into(self._directory / name / file, buffers)
+        self._filesystem.read_file_into(self._directory / name / file, buffers, offset)
 
     def set_aside(self, name: str) -> str:
         """See `Store.set_aside`."""

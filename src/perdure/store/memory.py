@@ -37,9 +37,9 @@ class MemoryStore:
             raise FileNotFoundError(f"{name}/{file}")
         return np.frombuffer(bytearray(entry[file]), np.uint8)
 
-    def read_into(self, name: str, file: str, buffers: Sequence[memoryview]) -> None:
+    def read_into(self, name: str, file: str, buffers: Sequence[memoryview], offset: int = 0) -> None:
         """See `Store.read_into`."""
-        scatter(self.read(name, file).data, buffers)
+        scatter(self.read(name, file).data[offset:], buffers)
 
     def set_aside(self, name: str) -> str:
         """See `Store.set_aside`."""

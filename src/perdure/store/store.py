@@ -93,8 +93,8 @@ class Store(Protocol):
         """
         ...
 
-    def read_into(self, name: str, file: str, buffers: Sequence[memoryview]) -> None:
-        """Fills the buffers one after another with the file's bytes, from its start.
+    def read_into(self, name: str, file: str, buffers: Sequence[memoryview], offset: int = 0) -> None:
+        """Fills the buffers one after another with the file's bytes, from its byte `offset` on.
 
         Raises:
             FileNotFoundError: no such entry or file.

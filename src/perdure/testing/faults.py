@@ -190,10 +190,10 @@ class FaultyFileSystem(FileSystem):
         self._fault.meet("read_file")
         return self._inner.read_file(path)
 
-    def read_file_into(self, path: Path, buffers: Sequence[memoryview]) -> None:
+    def read_file_into(self, path: Path, buffers: Sequence[memoryview], offset: int = 0) -> None:
         """See `FileSystem`."""
         self._fault.meet("read_file_into")
-        self._inner.read_file_into(path, buffers)
+        self._inner.read_file_into(path, buffers, offset)
 
     def remove_tree(self, path: Path) -> None:
         """See `FileSystem`."""
@@ -231,10 +231,10 @@ class FaultyStore:
         self._fault.meet("read")
         return self._inner.read(name, file)
 
-    def read_into(self, name: str, file: str, buffers: Sequence[memoryview]) -> None:
+    def read_into(self, name: str, file: str, buffers: Sequence[memoryview], offset: int = 0) -> None:
         """See `Store`."""
         self._fault.meet("read_into")
-        self._inner.read_into(name, file, buffers)
+        self._inner.read_into(name, file, buffers, offset)
 
     def set_aside(self, name: str) -> str:
         """See `Store`."""

@@ -270,9 +270,9 @@ class SimulatedDisk(FileSystem):
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
         return np.frombuffer(bytearray(self._content(node)), np.uint8)
 
-    def read_file_into(self, path: Path, buffers: Sequence[memoryview]) -> None:
+    def read_file_into(self, path: Path, buffers: Sequence[memoryview], offset: int = 0) -> None:
         """See `FileSystem`."""
-        scatter(self.read_file(path).data, buffers)
+        scatter(self.read_file(path).data[offset:], buffers)
 
     def remove_tree(self, path: Path) -> None:
         """See `FileSystem`: one entry after another, as a real disk would."""

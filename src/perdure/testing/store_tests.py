@@ -198,6 +198,16 @@ class StoreTests:
         whole = FILES["a.safetensors"]
         assert [bytes(buffer) for buffer in buffers] == [whole[:3], b"", whole[3:203]]
 
+    def test_a_file_can_be_read_from_its_middle(self, store: Store) -> None:
+        """From the byte `offset` on, so that large files need no memory of their size."""
+        commit(store, "a")
+        buffers = [bytearray(3), bytearray(5)]
+
+        store.read_into("a", "a.safetensors", [memoryview(buffer) for buffer in buffers], 100)
+
+        whole = FILES["a.safetensors"]
+        assert [bytes(buffer) for buffer in buffers] == [whole[100:103], whole[103:108]]
+
     def test_buffers_larger_than_the_file_are_told(self, store: Store) -> None:
         """Never filled in part without a word."""
         commit(store, "a")

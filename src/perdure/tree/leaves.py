@@ -115,6 +115,6 @@ def owned(tree: Tree) -> Tree:
         case PRNGKey():
             return PRNGKey(tree.implementation, tree.data.owned())
         case Rows():
-            return Rows(tree.start, tree.stop, {name: column.copy() for name, column in tree.columns.items()})
+            return tree.owned()
         case _:
             return tree

@@ -1,7 +1,7 @@
 """Rows: append-only data by absolute index, such as the transitions of a replay buffer."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +22,11 @@ class Rows:
     """One past the newest row."""
     columns: Mapping[str, np.ndarray]
     """By name: an array with `capacity` as its first axis, in C order."""
+    cut: int | None = None
+    """The row that is overwritten next, where rows stand for positions: a file had better end there."""
+    digests: dict[tuple[str, int, int], str] = field(default_factory=dict, repr=False)
+    """Digests that are known already, by column, first row and one past the last; whoever makes the rows answers for
+    them. What is hashed is noted here, so that one save hashes nothing twice."""
 
     def __post_init__(self) -> None:
         """Refuses rows that the columns cannot hold."""
@@ -35,6 +40,22 @@ class Rows:
     def capacity(self) -> int:
         """Rows that the ring can hold."""
         return len(next(iter(self.columns.values())))
+
+    def owned(self) -> "Rows":
+        """The same rows in memory of their own; that of rows which are not there is never touched."""
+        columns = {name: np.zeros(column.shape, column.dtype) for name, column in self.columns.items()}
+        copied = Rows(self.start, self.stop, columns)
+        copied.fill_from(self)
+        return copied
+
+    def fill_from(self, other: "Rows") -> None:
+        """Copies the rows `start` to `stop` of another ring of these columns; nothing where it is the same memory."""
+        for name, column in self.columns.items():
+            if column is other.columns[name]:
+                continue
+            pairs = zip(self.views(name, self.start, self.stop), other.views(name, self.start, self.stop), strict=True)
+            for to, of in pairs:
+                to[...] = of
 
     def views(self, name: str, start: int, stop: int) -> Iterator[np.ndarray]:
         """The rows `start` to `stop` of a column as views of the ring: two where they wrap around."""
