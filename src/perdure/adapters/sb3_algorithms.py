@@ -96,18 +96,27 @@ class Algorithm(Part):
     walks_after = 3
 
     def attributes(self, obj: Any) -> Children:
-        """All that are state or settings; of networks inside the policy, nothing but which they are."""
-        inside = {id(module): name for name, module in obj.policy.named_modules() if name}
-        found: Children = {BETWEEN: Carried(obj)}
-        for name, value in sorted(vars(obj).items()):
-            if name not in _NO_STATE:
-                found[name] = f"policy.{inside[id(value)]}" if id(value) in inside else opened_schedule(value)
-        return found
+        """All that are state or settings, but for networks inside the policy."""
+        skipped = _NO_STATE | _inside_policy(obj).keys()
+        found = {name: opened_schedule(value) for name, value in sorted(vars(obj).items()) if name not in skipped}
+        return {BETWEEN: Carried(obj), **found}
+
+    def capture(self, obj: Any, walk: Walk) -> Tree:
+        """A dict of the attributes' trees; which networks of the policy it knows by name is told by facts."""
+        for name, inner in _inside_policy(obj).items():
+            walk.fact(f"policy.{inner}", name)
+        return super().capture(obj, walk)
 
     def put(self, obj: Any, name: str, value: Any) -> None:
         """Sets an attribute that is a value, not what stands for one that was restored elsewhere."""
         if not isinstance(value, Callable | Carried):
             vars(obj)[name] = value
+
+
+def _inside_policy(obj: BaseAlgorithm) -> dict[str, str]:
+    """Attributes that are parts of the policy (`q_net_target`), with their names there."""
+    names = {id(module): name for name, module in obj.policy.named_modules() if name}
+    return {attribute: names[id(value)] for attribute, value in vars(obj).items() if id(value) in names}
 
 
 class Logger(Part):
