@@ -1,5 +1,7 @@
 """Tiny trainings with Stable-Baselines3, of every algorithm: straight, stopped and resumed, or made to forget a part."""
 
+import copy
+import json
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -63,78 +65,84 @@ PPO_OPTIONS: dict[str, Any] = {**ON_POLICY, "batch_size": 32, "n_epochs": 2}
 OFF_POLICY: dict[str, Any] = {**SMALL, "buffer_size": 300, "learning_starts": 80, "batch_size": 16, "train_freq": 4}
 falling = partial(LinearSchedule, end_fraction=1.0)
 
+
+def fresh(options: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Options of one model: it writes into `policy_kwargs`."""
+    return {**copy.deepcopy(options), **more}
+
+
 cartpole = partial(envs_of, "CartPole-v1")
 pendulum = partial(envs_of, "Pendulum-v1", max_episode_steps=30)
 
 
 def ppo() -> BaseAlgorithm:
     """Linear schedules of learning rate and clipping, normalised observations and rewards."""
-    options = {**PPO_OPTIONS, "learning_rate": falling(1e-2, 0.0), "clip_range": falling(0.3, 0.05)}
+    options = fresh(PPO_OPTIONS, learning_rate=falling(1e-2, 0.0), clip_range=falling(0.3, 0.05))
     return PPO("MlpPolicy", VecNormalize(cartpole(2), gamma=0.9), **options)
 
 
 def ppo_sde() -> BaseAlgorithm:
     """State-dependent exploration."""
-    return PPO("MlpPolicy", pendulum(2), use_sde=True, sde_sample_freq=5, **PPO_OPTIONS)
+    return PPO("MlpPolicy", pendulum(2), use_sde=True, sde_sample_freq=5, **fresh(PPO_OPTIONS))
 
 
 def ppo_apart() -> BaseAlgorithm:
     """Environments in processes of their own, inside VecNormalize."""
-    return PPO("MlpPolicy", VecNormalize(pendulum(2, apart=True)), **PPO_OPTIONS)
+    return PPO("MlpPolicy", VecNormalize(pendulum(2, apart=True)), **fresh(PPO_OPTIONS))
 
 
 def ppo_two_parts() -> BaseAlgorithm:
     """Observations of two parts, and a target of the divergence."""
-    return PPO("MultiInputPolicy", envs_of(TwoParts, 3), target_kl=0.01, **{**PPO_OPTIONS, "n_steps": 16, "batch_size": 16})
+    return PPO("MultiInputPolicy", envs_of(TwoParts, 3), target_kl=0.01, **fresh(PPO_OPTIONS, n_steps=16, batch_size=16))
 
 
 def a2c() -> BaseAlgorithm:
     """As it is."""
-    return A2C("MlpPolicy", cartpole(2), learning_rate=falling(7e-3, 0.0), **{**ON_POLICY, "n_steps": 16})
+    return A2C("MlpPolicy", cartpole(2), learning_rate=falling(7e-3, 0.0), **fresh(ON_POLICY, n_steps=16))
 
 
 def a2c_sde() -> BaseAlgorithm:
     """State-dependent exploration, normalised."""
-    return A2C("MlpPolicy", VecNormalize(pendulum(2)), use_sde=True, **{**ON_POLICY, "n_steps": 16})
+    return A2C("MlpPolicy", VecNormalize(pendulum(2)), use_sde=True, **fresh(ON_POLICY, n_steps=16))
 
 
 def dqn() -> BaseAlgorithm:
     """Two environments; exploration that goes on falling; a target network that lags behind."""
     explores = {"exploration_fraction": 1.0, "target_update_interval": 150}
-    return DQN("MlpPolicy", cartpole(2), learning_rate=falling(1e-2, 0.0), **{**OFF_POLICY, **explores})
+    return DQN("MlpPolicy", cartpole(2), learning_rate=falling(1e-2, 0.0), **fresh(OFF_POLICY, **explores))
 
 
 def dqn_apart() -> BaseAlgorithm:
     """Three-step returns, environments in processes of their own, inside VecNormalize."""
-    return DQN("MlpPolicy", VecNormalize(cartpole(2, apart=True)), n_steps=3, **OFF_POLICY)
+    return DQN("MlpPolicy", VecNormalize(cartpole(2, apart=True)), n_steps=3, **fresh(OFF_POLICY))
 
 
 def dqn_two_parts() -> BaseAlgorithm:
     """Observations of two parts."""
-    return DQN("MultiInputPolicy", envs_of(TwoParts, 1), **OFF_POLICY)
+    return DQN("MultiInputPolicy", envs_of(TwoParts, 1), **fresh(OFF_POLICY))
 
 
 def sac() -> BaseAlgorithm:
     """A coefficient of the entropy that is learned, normalised."""
-    return SAC("MlpPolicy", VecNormalize(pendulum(1)), learning_rate=falling(3e-3, 0.0), **OFF_POLICY)
+    return SAC("MlpPolicy", VecNormalize(pendulum(1)), learning_rate=falling(3e-3, 0.0), **fresh(OFF_POLICY))
 
 
 def sac_sde() -> BaseAlgorithm:
     """State-dependent exploration from the first step on."""
-    return SAC("MlpPolicy", pendulum(1), use_sde=True, use_sde_at_warmup=True, sde_sample_freq=3, **OFF_POLICY)
+    return SAC("MlpPolicy", pendulum(1), use_sde=True, use_sde_at_warmup=True, sde_sample_freq=3, **fresh(OFF_POLICY))
 
 
 def td3() -> BaseAlgorithm:
     """Two environments, noise with a memory, updates of the actor at every third."""
     noise = OrnsteinUhlenbeckActionNoise(np.zeros(1), np.full(1, 0.2))
-    return TD3("MlpPolicy", pendulum(2), action_noise=noise, policy_delay=3, **OFF_POLICY)
+    return TD3("MlpPolicy", pendulum(2), action_noise=noise, policy_delay=3, **fresh(OFF_POLICY))
 
 
 def ddpg() -> BaseAlgorithm:
     """Whole episodes, a ring that lets the observations overlap."""
     noise = NormalActionNoise(np.zeros(1), np.full(1, 0.1))
     ring = {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
-    options = {**OFF_POLICY, "train_freq": (1, "episode"), "gradient_steps": 4, **ring}
+    options = fresh(OFF_POLICY, train_freq=(1, "episode"), gradient_steps=4, **ring)
     return DDPG("MlpPolicy", envs_of("Pendulum-v1", 1, max_episode_steps=9), action_noise=noise, **options)
 
 
@@ -252,3 +260,33 @@ def _bytes(value: Any) -> bytes:
     if isinstance(value, list | tuple) or hasattr(value, "maxlen"):
         return b"(" + b",".join(map(_bytes, value)) + b")"
     return repr(value).encode()
+
+
+def forgetful(place: str) -> type[perdure.Run]:
+    """A run whose resumes leave one attribute as a fresh start has it: `algorithm._last_obs`; none if it is empty."""
+    component, *inner, last = place.split(".") if place else ("", "")
+
+    class Forgets(perdure.Run):
+        def restore(self, **components: Any) -> Any:
+            owner = components.get(component)
+            for name in inner:
+                owner = getattr(owner, name)
+            before = copy.deepcopy(getattr(owner, last)) if place else None
+            restored = super().restore(**components)
+            if self.resumed and place:
+                setattr(owner, last, before)
+            return restored
+
+    return Forgets
+
+
+def learned(model: BaseAlgorithm) -> bytes:
+    """The numbers of the policy."""
+    return _bytes(model.policy.state_dict())
+
+
+def further_steps(directory: Path) -> int:
+    """Environment steps that were taken after the last resume."""
+    lines = [json.loads(line) for line in (directory / "lineage.jsonl").read_text().splitlines()]
+    resumed = [line for line in lines if line["event"] == "resumed"][-1]
+    return json.loads(chain(directory)[-1])["env_steps"] - resumed["env_steps"]
