@@ -237,11 +237,11 @@ def test_local_variables_of_another_learn_are_refused(trainings: ModuleType, tmp
     class Own(sb3.A2C):
         def learn(self, total_timesteps: int, callback: Any = None) -> Any:
             phase = 1
-            _, callback = self._setup_learn(total_timesteps, callback, reset_num_timesteps=True)
+            callback = self._setup_learn(total_timesteps, callback)[1]
             callback.on_training_start(locals(), globals())
             return phase
 
-    with pytest.raises(perdure.UsageError, match="learn of Own keeps phase in local variables"):
+    with pytest.raises(perdure.UsageError, match="learn of Own keeps phase in local variables, which a checkpoint would miss"):
         Own("MlpPolicy", trainings.cartpole(1), **trainings.fresh(trainings.ON_POLICY)).learn(
             TOTAL, callback=perdure.sb3.callback(run_of(tmp_path / "run"))
         )
@@ -309,9 +309,9 @@ class Failing(BaseCallback):
 
 
 def test_an_error_leaves_the_model_as_it_was_and_the_last_boundary_saved(trainings: ModuleType, tmp_path: Path):
-    model = trainings.a2c()
-    with pytest.raises(RuntimeError, match="no disk"), run_of(tmp_path / "run") as run:
-        model.learn(TOTAL, callback=[Failing(), perdure.sb3.callback(run, stateless=())])
+    model, each = trainings.a2c(), perdure.Every(env_steps=1)
+    with pytest.raises(RuntimeError, match="no disk"), perdure.Run(tmp_path / "run", horizon=TOTAL, every=each) as run:
+        model.learn(TOTAL, callback=[Failing(), perdure.sb3.callback(run)])
 
     assert type(model) is sb3.A2C
     model.learn(64)  # as if nothing had been

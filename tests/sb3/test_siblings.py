@@ -16,6 +16,7 @@ from stable_baselines3.common.callbacks import (  # noqa: E402
     BaseCallback,
     CallbackList,
     CheckpointCallback,
+    ConvertCallback,
     EvalCallback,
     EveryNTimesteps,
     LogEveryNTimesteps,
@@ -46,8 +47,10 @@ class Wandering(BaseCallback):
 
 
 def everything(trainings: ModuleType, folder: Path) -> list[BaseCallback]:
+    envs = trainings.cartpole(1)
+    envs.seed(9)
     evaluation = EvalCallback(
-        trainings.cartpole(1),
+        envs,
         callback_on_new_best=StopTrainingOnRewardThreshold(10_000),
         callback_after_eval=StopTrainingOnNoModelImprovement(1000),
         n_eval_episodes=2,
@@ -183,11 +186,18 @@ def test_a_callback_that_cannot_be_captured_is_refused_unless_it_is_left_out(tra
     learn([talking], talking)
 
 
-def test_a_function_as_a_callback(trainings: ModuleType, tmp_path: Path):
-    called = []
-    run = perdure.Run(tmp_path / "run", horizon=TOTAL)
-    from stable_baselines3.common.callbacks import ConvertCallback
-
+def test_a_function_as_a_callback_may_not_count_in_what_it_binds(trainings: ModuleType, tmp_path: Path):
+    """Its attributes would be lost, so that the run says so before anything is."""
+    called: list[int] = []
     own = ConvertCallback(lambda local, other: called.append(1) or True)
-    single(trainings).learn(TOTAL, callback=[own, perdure.sb3.callback(run)])
-    assert len(called) == TOTAL
+    with (
+        pytest.raises(perdure.CaptureError, match=r"callbacks/0/callback/called: .* list of 640"),
+        perdure.Run(tmp_path / "run", horizon=TOTAL) as run,
+    ):
+        single(trainings).learn(TOTAL, callback=[own, perdure.sb3.callback(run)])
+
+    run = perdure.Run(tmp_path / "other", horizon=TOTAL)
+    model = single(trainings).learn(
+        TOTAL, callback=[ConvertCallback(lambda local, other: True), perdure.sb3.callback(run)]
+    )
+    assert model.num_timesteps == TOTAL

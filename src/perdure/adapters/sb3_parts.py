@@ -1,5 +1,6 @@
 """Parts of Stable-Baselines3's algorithms and policies: schedules, action noise, distributions, callbacks."""
 
+from types import MethodType
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
@@ -66,19 +67,32 @@ _NOISE = frozenset({"exploration_mat", "exploration_matrices"})
 class Callback(Part):
     """`BaseCallback`: its counters, its best score, its evaluation environment, the callbacks inside.
 
-    The model is the run's own, `locals` and `globals` are those of the loop, and where files go is no state.
+    The model is the run's own, `locals` and `globals` are those of the loop, the parent is where it stands, and where
+    files go is no state.
     """
 
     id = "sb3-callback"
 
     def attributes(self, obj: BaseCallback) -> Children:
-        """By name, sorted."""
-        return {name: value for name, value in super().attributes(obj).items() if name not in _OF_NO_MATTER}
+        """By name, sorted; no methods of the callback around it or its own, which would lead back there."""
+        found = {name: value for name, value in super().attributes(obj).items() if name not in _OF_NO_MATTER}
+        return {name: value for name, value in found.items() if not _leads_back(value, obj)}
+
+    def capture(self, obj: BaseCallback, walk: Walk) -> Tree:
+        """A dict of the attributes' trees."""
+        for name, value in vars(obj).items():
+            if name not in _OF_NO_MATTER and _leads_back(value, obj):
+                walk.fact(f"method {value.__func__.__qualname__}", name)
+        return super().capture(obj, walk)
+
+
+def _leads_back(value: Any, obj: BaseCallback) -> bool:
+    return isinstance(value, MethodType) and (value.__self__ is obj or value.__self__ is obj.parent)
 
 
 _OF_NO_MATTER = frozenset(
     {
-        *("globals", "locals", "model", "num_timesteps"),
+        *("globals", "locals", "model", "num_timesteps", "parent"),
         *("best_model_save_path", "log_path", "name_prefix", "render", "save_path", "verbose", "warn"),
     }
 )
