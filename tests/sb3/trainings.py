@@ -1,4 +1,4 @@
-"""Tiny trainings with Stable-Baselines3, of every algorithm: straight, stopped and resumed, or made to forget a part."""
+"""Tiny trainings with Stable-Baselines3, of every algorithm: straight, stopped, resumed, or made to forget a part."""
 
 import copy
 import json
@@ -93,7 +93,8 @@ def ppo_apart() -> BaseAlgorithm:
 
 def ppo_two_parts() -> BaseAlgorithm:
     """Observations of two parts, and a target of the divergence."""
-    return PPO("MultiInputPolicy", envs_of(TwoParts, 3), target_kl=0.01, **fresh(PPO_OPTIONS, n_steps=16, batch_size=16))
+    options = fresh(PPO_OPTIONS, n_steps=16, batch_size=16)
+    return PPO("MultiInputPolicy", envs_of(TwoParts, 3), target_kl=0.01, **options)
 
 
 def a2c() -> BaseAlgorithm:
@@ -218,7 +219,8 @@ def photograph(model: BaseAlgorithm) -> dict[str, bytes]:
         held = vars(model.replay_buffer)
         parts |= {f"replay {name}": value for name, value in held.items() if isinstance(value, np.ndarray | dict | int)}
     if getattr(model, "action_noise", None) is not None:
-        parts["noise"] = [vars(each).get("noise_prev") for each in getattr(model.action_noise, "noises", [model.action_noise])]
+        noises = getattr(model.action_noise, "noises", [model.action_noise])
+        parts["noise"] = [vars(each).get("noise_prev") for each in noises]
     parts["generators"] = [torch.get_rng_state(), np.random.get_state()[1:3], random.getstate()]
     parts["next actions"] = [model.action_space.sample() for _ in range(3)]
     parts["next steps"] = _next_steps(model)
@@ -230,7 +232,8 @@ def photograph(model: BaseAlgorithm) -> dict[str, bytes]:
 _KNOWN = frozenset(
     {
         *("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "_last_obs", "_last_original_obs"),
-        *("_last_episode_starts", "_current_progress_remaining", "exploration_rate", "log_ent_coef", "ep_success_buffer"),
+        *("_last_episode_starts", "_current_progress_remaining", "exploration_rate", "log_ent_coef"),
+        *("ep_success_buffer",),
     }
 )
 

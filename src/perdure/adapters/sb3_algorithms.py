@@ -85,8 +85,11 @@ class CarriedAdapter(Part):
 def _without_time(value: Any) -> Any:
     if not isinstance(value, deque):
         return value
-    items = ({key: part for key, part in item.items() if key != _TIME} if type(item) is dict else item for item in value)
-    return deque(items, value.maxlen)
+    return deque(map(_one_without_time, value), value.maxlen)
+
+
+def _one_without_time(item: Any) -> Any:
+    return {key: part for key, part in item.items() if key != _TIME} if type(item) is dict else item
 
 
 class Algorithm(Part):

@@ -19,7 +19,7 @@ class Part(ByAttributes):
 
 
 class Schedule(Part):
-    """`FloatSchedule`, `ConstantSchedule`, `LinearSchedule`: their numbers are settings, a function inside is a fact."""
+    """`FloatSchedule`, `ConstantSchedule`, `LinearSchedule`: numbers are settings, a function is a fact."""
 
     id = "sb3-schedule"
 

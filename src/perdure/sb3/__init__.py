@@ -1,4 +1,4 @@
-"""Stable-Baselines3: `model.learn(N, callback=perdure.sb3.callback(run))` can be stopped anywhere and resumed exactly."""
+"""Stable-Baselines3: `model.learn(N, callback=perdure.sb3.callback(run))` can be stopped anywhere, resumed exactly."""
 
 from perdure.sb3.guiding import callback
 

@@ -6,6 +6,7 @@ import numpy as np
 from stable_baselines3.common.logger import KVWriter
 
 _OF_REAL_TIME = "time/"
+_KINDS = (str, bool, int, float, np.number, np.bool_)
 
 
 class Rows(KVWriter):
@@ -17,7 +18,7 @@ class Rows(KVWriter):
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Takes what the logger hands to each of its outputs."""
         for name, value in key_values.items():
-            if isinstance(value, str | bool | int | float | np.number | np.bool_) and not name.startswith(_OF_REAL_TIME):
+            if isinstance(value, _KINDS) and not name.startswith(_OF_REAL_TIME):
                 self._row[name] = value
 
     def close(self) -> None:
