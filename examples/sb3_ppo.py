@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecNormalize
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> PPO:
     args = parse(argv)
     envs = VecNormalize(make_vec_env(args.env, args.n_envs, seed=args.seed))
     eval_envs = VecNormalize(make_vec_env(args.env, 1, seed=args.seed + 1000), training=False, norm_reward=False)
-    callbacks = [EvalCallback(eval_envs, eval_freq=args.eval_every, verbose=0)]
+    callbacks: list[BaseCallback] = [EvalCallback(eval_envs, eval_freq=args.eval_every, verbose=0)]
     model = PPO(
         "MlpPolicy",
         envs,

@@ -42,7 +42,7 @@ class Wandering(BaseCallback):
     def _on_step(self) -> bool:
         if self.n_calls % 7 == 0:
             self.drawn.append(float(self.rng.random()))
-            self.model.ent_coef = 0.01 * self.drawn[-1]
+            vars(self.model)["ent_coef"] = 0.01 * self.drawn[-1]
         return True
 
 

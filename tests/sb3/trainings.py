@@ -185,9 +185,9 @@ def train(
 ) -> BaseAlgorithm:
     """Trains a fresh model in a run's directory, on from where it stands there; a stop ends it without an exception."""
     model = make()
+    with stopping_at(stop):
+        opened = run(directory, horizon=total, every=perdure.Every(updates=10**9), chain=1)
     try:
-        with stopping_at(stop):
-            opened = run(directory, horizon=total, every=perdure.Every(updates=10**9), chain=1)
         learn: dict[str, Any] = {"log_interval": 3, **options}
         model.learn(total, callback=[*callbacks(), perdure.sb3.callback(opened)], **learn)
     except perdure.Preempted:
@@ -215,13 +215,13 @@ def photograph(model: BaseAlgorithm) -> dict[str, bytes]:
     for name in _KNOWN & vars(model).keys():
         parts[name] = getattr(model, name)
     parts["episodes"] = [(info["r"], info["l"]) for info in model.ep_info_buffer or ()]
-    if getattr(model, "replay_buffer", None) is not None:
-        held = vars(model.replay_buffer)
+    if (buffer := vars(model).get("replay_buffer")) is not None:
+        held = vars(buffer)
         parts |= {f"replay {name}": value for name, value in held.items() if isinstance(value, np.ndarray | dict | int)}
     if getattr(model, "action_noise", None) is not None:
         noises = getattr(model.action_noise, "noises", [model.action_noise])
         parts["noise"] = [vars(each).get("noise_prev") for each in noises]
-    parts["generators"] = [torch.get_rng_state(), np.random.get_state()[1:3], random.getstate()]
+    parts["generators"] = [torch.get_rng_state(), np.random.get_state(legacy=False)["state"], random.getstate()]
     parts["next actions"] = [model.action_space.sample() for _ in range(3)]
     parts["next steps"] = _next_steps(model)
     assert model.env is not None

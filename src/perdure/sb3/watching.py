@@ -42,7 +42,7 @@ def watch(model: BaseAlgorithm, guide: Guide) -> None:
 
     def dump_logs(self: Any, *given: Any, **named: Any) -> None:
         if not guide.is_repeating:
-            kind.dump_logs(self, *given, **named)  # type: ignore[attr-defined]
+            kind.dump_logs(self, *given, **named)
 
     def _update_current_progress_remaining(self: Any, num_timesteps: int, total_timesteps: int) -> None:
         kind._update_current_progress_remaining(self, num_timesteps, total_timesteps)
