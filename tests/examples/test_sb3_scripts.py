@@ -74,7 +74,7 @@ def test_killed_at_any_instant_and_resumed_in_new_processes_it_equals_the_run_ne
 @pytest.mark.slow
 def test_perdure_prove_says_exact(tmp_path: Path):
     words = (SCRIPT, *SMALL, "--total-steps", "512", "--run", "runs/x")
-    command = [sys.executable, "-m", "perdure", "prove", "--every", "--until", "4", "--", sys.executable, *words]
+    parts = [sys.executable, "-m", "perdure", "prove", "--every", "--until", "4", "--", sys.executable, *words]
     said = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, check=False, env=ENVIRONMENT, cwd=tmp_path
     )
