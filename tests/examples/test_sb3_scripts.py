@@ -75,9 +75,8 @@ def test_killed_at_any_instant_and_resumed_in_new_processes_it_equals_the_run_ne
 def test_perdure_prove_says_exact(tmp_path: Path):
     words = (SCRIPT, *SMALL, "--total-steps", "512", "--run", "runs/x")
     parts = [sys.executable, "-m", "perdure", "prove", "--every", "--until", "4", "--", sys.executable, *words]
-    said = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, check=False, env=ENVIRONMENT, cwd=tmp_path
-    )
+    command = list(map(str, parts))
+    said = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, cwd=tmp_path)
 
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith("exact: stopped after boundaries 1, 2, 3, and compared up to boundary 4"), said.stdout

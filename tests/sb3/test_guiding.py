@@ -315,6 +315,7 @@ def test_an_error_leaves_the_model_as_it_was_and_the_last_boundary_saved(trainin
         model.learn(TOTAL, callback=[Failing(), perdure.sb3.callback(run)])
 
     assert type(model) is sb3.A2C
+    assert not any("perdure" in type(each).__module__ for each in model.logger.output_formats)
     model.learn(64)  # as if nothing had been
     assert model.num_timesteps == 64
     assert perdure.checkpoint_path(tmp_path / "run").name == "step_0000000096"

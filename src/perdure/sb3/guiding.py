@@ -77,6 +77,12 @@ class Guiding(BaseCallback):
                 f"learn: perdure's callback stands inside a {type(self.parent).__name__}, which does not tell it of "
                 "the end of the training. Hand it to learn itself, alone or in a list."
             )
+        self._check_loop()
+        if run.horizon != model._total_timesteps:
+            raise perdure.UsageError(_other_total(run, model))
+
+    def _check_loop(self) -> None:
+        model = self.model
         if not isinstance(model, OnPolicyAlgorithm | OffPolicyAlgorithm):
             raise perdure.UsageError(
                 f"learn: a {type(model).__name__} is neither an OnPolicyAlgorithm nor an OffPolicyAlgorithm, so that "
@@ -88,8 +94,6 @@ class Guiding(BaseCallback):
                 f"learn of {type(model).__name__} keeps {', '.join(unknown)} in local variables, which a checkpoint "
                 "would miss. Make them attributes of the model."
             )
-        if run.horizon != model._total_timesteps:
-            raise perdure.UsageError(_other_total(run, model))
 
     def before_rollout(self) -> Any:
         """At the entry of `collect_rollouts`: restores, lets finished iterations pass, or makes a boundary."""
@@ -152,10 +156,15 @@ class Guiding(BaseCallback):
         """Goes on."""
         return True
 
+    def leave(self) -> None:
+        """Gives the model and its logger back as they were."""
+        unwatch(self.model)
+        if self._rows in self.logger.output_formats:
+            self.logger.output_formats.remove(self._rows)
+
     def _on_training_end(self) -> None:
         """The last boundary: `learn` has left its loop, at the total or because a callback said so."""
-        unwatch(self.model)
-        self.logger.output_formats.remove(self._rows)
+        self.leave()
         if not self._has_begun:
             return
         self.is_repeating = False

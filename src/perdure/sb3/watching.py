@@ -21,22 +21,26 @@ class Guide(Protocol):
         """Called at the entry of `collect_rollouts`; what it returns instead, or None to let it go on."""
         ...
 
+    def leave(self) -> None:
+        """Called where an exception leaves a watched method: the training is over."""
+        ...
+
     def progress_remaining(self, env_steps: int) -> float | None:
         """The progress that remains, from 1 to 0; None where the model's own is right."""
         ...
 
 
 def watch(model: BaseAlgorithm, guide: Guide) -> None:
-    """Gives the model a class whose methods ask the guide; an exception that leaves one of them ends that."""
+    """Gives the model a class whose methods ask the guide; it is told of exceptions that leave them."""
     kind = type(model)
 
     def collect_rollouts(self: Any, *given: Any, **named: Any) -> Any:
-        with _until_an_error(self):
+        with _until_an_error(guide):
             instead = guide.before_rollout()
             return kind.collect_rollouts(self, *given, **named) if instead is None else instead  # type: ignore[attr-defined]
 
     def train(self: Any, *given: Any, **named: Any) -> None:
-        with _until_an_error(self):
+        with _until_an_error(guide):
             if not guide.is_repeating:
                 kind.train(self, *given, **named)  # type: ignore[attr-defined]
 
@@ -67,9 +71,9 @@ class _Watched:
 
 
 @contextmanager
-def _until_an_error(model: BaseAlgorithm) -> Iterator[None]:
+def _until_an_error(guide: Guide) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        unwatch(model)
+        guide.leave()
         raise
