@@ -68,8 +68,8 @@ def test_case_8_the_last_observation_is_that_of_the_environments(name: str, trai
 
     class Looking(BaseCallback):
         def _on_rollout_start(self) -> None:
-            states = [env.unwrapped.state for env in self.training_env.envs]
-            seen.append((self.model._last_obs.copy(), np.array(states, np.float32)))
+            states = self.training_env.get_attr("state")
+            seen.append((np.array(self.model._last_obs), np.array(states, np.float32)))
 
         def _on_step(self) -> bool:
             return True
