@@ -92,9 +92,10 @@ class Boundaries:
         """
 
         def take() -> Snapshot:
-            snapshot = self._captured(objects, now)
+            snapshot, is_new = self._captured(objects, now), now != self.counters
             self.note(now, metrics)  # not before the state is in hand
-            if self._chain is not None and self._chain.is_due(now.boundary):
+            # `finish` saves a boundary that was passed by, and so has its link.
+            if is_new and self._chain is not None and self._chain.is_due(now.boundary):
                 self._link(snapshot)
             return snapshot
 
