@@ -13,7 +13,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 
 import perdure
 from perdure.checkpoint.segments import SMALLEST_SEGMENT_ROWS
-from perdure.errors import ContractError, UnknownObjectError
+from perdure.errors import ContractError
 
 BOX = spaces.Box(-1, 1, (5,), np.float32)
 DICT = spaces.Dict({"a": BOX, "b/c": spaces.Box(0, 255, (2, 3), np.uint8)})
@@ -177,14 +177,22 @@ def test_overwriting_writes_what_is_new(tmp_path: Path):
     assert drawn(fresh) == drawn(buffer)
 
 
-def test_a_subclass_is_not_taken_for_the_buffer_alone():
-    """It may hold more."""
+def test_a_subclass_is_not_taken_for_the_buffer_alone(tmp_path: Path):
+    """It may hold more: all its attributes are saved, its arrays as a whole."""
 
     class More(ReplayBuffer):
-        pass
+        def __init__(self) -> None:
+            super().__init__(3, BOX, ACTION)
+            self.seen = 0
 
-    with pytest.raises(UnknownObjectError, match="no adapter knows a"):
-        perdure.save("nowhere", buffer=More(3, BOX, ACTION))
+    buffer, fresh = More(), More()
+    buffer.seen, buffer.pos = 5, 2
+    buffer.rewards[:] = 7
+    perdure.save(tmp_path / "saved", buffer=buffer)
+    perdure.load(tmp_path / "saved", buffer=fresh)
+
+    assert (fresh.seen, fresh.pos, fresh.rewards.tolist()) == (5, 2, buffer.rewards.tolist())
+    assert "rows" not in (tmp_path / "saved" / "MANIFEST.json").read_text("utf-8")
 
 
 LOST: dict[str, Any] = {

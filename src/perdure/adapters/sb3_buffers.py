@@ -28,7 +28,10 @@ _NO_STATE = frozenset(
 
 
 class ReplayBuffer(ExactAdapter):
-    """`ReplayBuffer`, `DictReplayBuffer` and `NStepReplayBuffer`; not their subclasses, which may hold more."""
+    """`ReplayBuffer`, `DictReplayBuffer` and `NStepReplayBuffer`.
+
+    Not their subclasses, which may hold more: `sb3_algorithms.Buffer` takes those, with all their attributes.
+    """
 
     id = "sb3-replay-buffer"
     kind: Kind = "live"
