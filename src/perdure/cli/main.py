@@ -130,7 +130,7 @@ class _Version(argparse.Action):
 
 
 def _names_no_place(error: Exception) -> bool:
-    """Whether a path in the command is too long, or a link that leads to itself: Python before 3.13 has no class for it."""
+    """Whether a path in the command is too long, or a link that leads to itself."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
     return isinstance(error, RuntimeError) and str(error).startswith("Symlink loop")
