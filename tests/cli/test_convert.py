@@ -59,3 +59,14 @@ def test_what_cannot_be_converted(
     assert message in result.err
     assert "Traceback" not in result.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "src", "there"]
+
+
+@pytest.mark.parametrize("name", ["loop", "x" * 300])
+def test_a_path_that_cannot_be_is_a_mistake_in_the_command(perdure_cli, tmp_path: Path, name: str):
+    (tmp_path / "loop").symlink_to("loop")
+    for words in (["show", tmp_path / name], ["convert", tmp_path / name, tmp_path / "new"]):
+        result = perdure_cli(*words)
+
+        assert (result.code, result.out) == (2, "")
+        assert name in result.err
+        assert "Traceback" not in result.err

@@ -126,3 +126,22 @@ def test_an_agent_s_file_is_named(perdure_cli):
     assert (result.code, result.err) == (0, "")
     assert "storage-ckpt v3\n" in result.out
     assert "  looks like SAC: actor, critic, critic\n" in result.out
+
+
+def test_nothing_in_a_file_is_an_order_to_the_terminal(perdure_cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    array = {"w\x1b[31m\nred": np.zeros(1, np.float32)}
+    safetensors.numpy.save_file(array, "a\x1b[1m.st", {"k\x1b[31m\nkey": "v\x1b]0;title\x07"})
+    Path("none\x1b[1m.st").write_bytes(b"nothing")
+    spoken = [
+        perdure_cli("show", "a\x1b[1m.st"),
+        perdure_cli("convert", "a\x1b[1m.st", "a.pt", "--dry-run"),
+        perdure_cli("convert", "a\x1b[1m.st", "a.ckpt"),
+        perdure_cli("show", "none\x1b[1m.st"),
+    ]
+
+    assert [result.code for result in spoken] == [0, 0, 2, 4]
+    assert "k?[31m?key  'v\\x1b]0;title\\x07'" in spoken[0].out
+    assert "w?[31m?red" in spoken[0].out
+    assert "metadata: k?[31m?key: not kept" in spoken[1].out
+    assert not any(letter in result.out + result.err for result in spoken for letter in "\x1b\x07")

@@ -176,3 +176,35 @@ def test_a_name_that_stands_there_twice_is_refused(tmp_path: Path):
     (tmp_path / "x").write_bytes(len(text).to_bytes(8, "little") + text + b"x")
     with pytest.raises(DamagedError, match="a name stands there twice"):
         KIND.read(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "plain", ['{"w": 3}', '{"a": [[1]]}', '{"a": {"b": 1}}', '{"a": ' + "[" * 900 + "]" * 900 + "}"]
+)
+def test_metadata_that_only_looks_like_plain_values_takes_no_arrays_place(tmp_path: Path, plain: str):
+    file = tmp_path / "x"
+    safetensors.numpy.save_file({"w": np.ones(2, np.float32)}, file, {"perdure.plain": plain})
+    carried = KIND.read(file)
+
+    assert carried.tree.keys() == {"w"}
+    assert same(carried.tree["w"], np.ones(2, np.float32))
+    assert carried.losses == ("perdure.plain: no plain values as perdure writes them; left out.",)
+    assert [leaf.what for leaf in KIND.contents(file).leaves] == ["float32 2"]
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            '{"w": {"dtype": "F32", "shape": [1152921504606846976, 9, 0], "data_offsets": [0, 0]}}',
+            "which no memory holds",
+        ),
+        (r'{"\ud800": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}', "surrogates not allowed"),
+        (r'{"__metadata__": {"a": "\ud800"}}', "surrogates not allowed"),
+    ],
+)
+def test_what_only_a_careless_reader_takes_is_refused(tmp_path: Path, header: str, message: str):
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    for look in (KIND.contents, KIND.read):
+        with pytest.raises(DamagedError, match=message):
+            look(tmp_path / "x")

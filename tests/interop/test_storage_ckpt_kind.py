@@ -9,6 +9,7 @@ import pytest
 import perdure
 from perdure.errors import DamagedError, UsageError
 from perdure.interop import convert
+from perdure.interop.kinds.storage_ckpt import KIND
 from perdure.interop.recognition import kind_of
 from perdure.interop.storage_ckpt import Section, read, write
 
@@ -99,3 +100,21 @@ def test_repeated_names_keep_their_order(tmp_path: Path):
 
     assert list(perdure.read(tmp_path / "between")["params"]) == ["0.weight", "0.weight #2", "0.weight #3"]
     assert (tmp_path / "a.ckpt").read_bytes() == (tmp_path / "b.ckpt").read_bytes()
+
+
+def test_a_tree_that_only_looks_like_a_file_of_the_format_keeps_its_names(tmp_path: Path):
+    torch = pytest.importorskip("torch")
+    torch.save({"params": {"w": torch.ones(2, 3)}}, tmp_path / "x.pt")
+    done = convert(tmp_path / "x.pt", tmp_path / "x.ckpt")
+
+    assert [section.name for section in read(tmp_path / "x.ckpt").sections] == ["params.w"]
+    assert [leaf.name for leaf in done.leaves] == ["params.w"]
+
+
+def test_what_was_read_stays_although_the_file_is_written_anew(tmp_path: Path):
+    write(tmp_path / "x.ckpt", [Section("P", "w", np.ones(5000, np.float32))])
+    carried = KIND.read(tmp_path / "x.ckpt")
+    with (tmp_path / "x.ckpt").open("r+b") as file:
+        file.truncate(30)
+
+    assert carried.tree["params"]["w"].tobytes() == np.ones(5000, np.float32).tobytes()

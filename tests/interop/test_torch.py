@@ -635,6 +635,7 @@ def test_memory_orders_and_scalars_are_written_as_their_numbers(tmp_path: Path):
         "f": [[0, 1, 2], [3, 4, 5]], "s": 0.5, "v": [7, 5, 3, 1],
     }  # fmt: skip
     assert prepared.losses == (
+        "f: its order in memory is not kept; sums over it may round otherwise.",
         "s: a scalar of NumPy became a tensor without axes.",
         "metadata: env_steps, updates: not kept, for the file has no place for it.",
     )
@@ -690,3 +691,25 @@ def test_a_place_that_is_taken_is_kept(tmp_path: Path):
     with pytest.raises(UsageError, match="there is something already"):
         convert(file, file)
     assert before() == whole
+
+
+def test_a_tensor_that_repeats_a_number_may_be_larger_than_its_file(tmp_path: Path):
+    torch.save({"mask": torch.ones(1).expand(1000, 1000)}, tmp_path / "x")
+
+    assert KIND.read(tmp_path / "x").tree["mask"].tobytes() == np.ones((1000, 1000), np.float32).tobytes()
+
+
+def test_another_order_in_memory_is_said(tmp_path: Path):
+    torch.save({"w": torch.ones(2, 3).t(), "row": torch.ones(1, 3).t(), "same": torch.ones(2, 3)}, tmp_path / "x")
+    for to in ("torch", "safetensors"):
+        done = convert(tmp_path / "x", tmp_path / to, to=to)
+
+        assert done.losses == ("w: its order in memory is not kept; sums over it may round otherwise.",)
+
+
+def test_text_that_is_none_is_not_written():
+    with pytest.raises(UsageError) as caught:
+        KIND.prepare(Carried({"a\ud800": np.ones(1), "b": "\ud800"}), widen=False)
+
+    assert r'"a\ud800": a name that has no form in UTF-8.' in str(caught.value)
+    assert r"b: '\ud800': a text that has no form in UTF-8." in str(caught.value)

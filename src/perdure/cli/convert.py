@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.output import count, print_json, print_table
+from perdure.cli.output import count, print_json, print_table, printable
 from perdure.cli.targets import RunTarget, find_policy, find_target
 from perdure.interop.conversion import Conversion, convert
 from perdure.runs.directory import RunDirectory
@@ -85,13 +85,12 @@ def source_of(text: str) -> Path:
 def _print(done: Conversion, arguments: argparse.Namespace) -> None:
     word = "would convert" if arguments.dry_run else "converted"
     ends = f"{arguments.source} ({done.source}) to {arguments.target} ({done.target})"
-    print(f"{word} {ends}: {count(len(done.leaves), 'leaf')}")
+    print(printable(f"{word} {ends}: {count(len(done.leaves), 'leaf')}"))
     if arguments.dry_run and done.leaves:
         pairs = zip(done.origins, done.leaves, strict=True)
-        print_table(
-            [(old, "->" if old != leaf.name else "=", leaf.name, leaf.what) for old, leaf in pairs], indent="  "
-        )
+        rows = [(old, "->" if old != leaf.name else "=", leaf.name, leaf.what) for old, leaf in pairs]
+        print_table([[printable(cell) for cell in row] for row in rows], indent="  ")
     if done.losses:
         print("carried in another form, or not at all:")
     for loss in done.losses:
-        print(f"  {loss}")
+        print(f"  {printable(loss)}")

@@ -1,6 +1,7 @@
 """`perdure`: finds the verb, runs it, and turns what it raises into a message and an exit code."""
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from perdure.cli.exit_codes import EXPLANATION, ExitCode, code_of
+from perdure.cli.output import printable
 from perdure.errors import PerdureError, UsageError
 
 VERBS = {
@@ -23,7 +25,7 @@ VERBS = {
     "export": "make a policy of a run: weights for inference, which cannot be resumed",
     "promote": "give a policy of a run a role, such as production, under which a deployment finds it",
     "eval": "play episodes with a policy",
-    "convert": "turn a checkpoint of nnx-ppo into one of perdure's",
+    "convert": "turn a checkpoint or a file of one kind into one of another, and say what is lost",
     "audit": "find what a script's run does not save, although its training depends on it",
     "diff": "compare two runs or checkpoints bit by bit",
     "prove": "find out whether a script's resume is exact",
@@ -65,7 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(str(error), code_of(error))
     except USERS_OS_ERRORS as error:
         return _say(str(error), ExitCode.USAGE)
-    except Exception:  # noqa: BLE001 - the last resort: shown whole
+    except MemoryError:
+        return _say("what is read is larger than the memory there is.", ExitCode.UNEXPECTED)
+    except Exception as error:  # noqa: BLE001 - the last resort: shown whole
+        if _names_no_place(error):
+            return _say(str(error), ExitCode.USAGE)
         traceback.print_exc()
         return _say("an unexpected error, see above.", ExitCode.UNEXPECTED)
     return code
@@ -126,6 +132,13 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _names_no_place(error: Exception) -> bool:
+    """Whether a path in the command is too long, or a link that leads to itself."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+    return isinstance(error, RuntimeError) and str(error).startswith("Symlink loop")
+
+
 def _code_of_exit(error: SystemExit) -> int:
     if error.code is None or isinstance(error.code, int):
         return error.code or ExitCode.DONE
@@ -134,7 +147,7 @@ def _code_of_exit(error: SystemExit) -> int:
 
 def _say(message: str, code: ExitCode) -> ExitCode:
     try:
-        print(f"perdure: {message}", file=sys.stderr)
+        print("perdure: " + "\n".join(map(printable, message.split("\n"))), file=sys.stderr)
     except BrokenPipeError:
         return code
     return code

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.sinks.wording import duration, size
 
-__all__ = ["age", "count", "duration", "print_json", "print_table", "size", "value"]
+__all__ = ["age", "count", "duration", "print_json", "print_table", "printable", "size", "value"]
 
 
 def print_json(document: Any) -> None:
@@ -25,6 +25,11 @@ def _plain(node: Any) -> Any:
     if isinstance(node, float) and not math.isfinite(node):
         return str(node)
     return str(node) if isinstance(node, Path) else node
+
+
+def printable(text: str) -> str:
+    """A name or a sentence from a file, as one line in which nothing is an order to a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "") -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perdure.cli.exit_codes import ExitCode
-from perdure.cli.output import count, print_json, print_table, size, value
+from perdure.cli.output import count, print_json, print_table, printable, size, value
 from perdure.interop.carried import Contents, Kind
 
 SHOWN = 40
@@ -32,17 +32,13 @@ def _print(path: Path, contents: Contents, shown: int | None) -> None:
     total = sum(leaf.size_bytes for leaf in contents.leaves)
     rows = [("file" if path.is_file() else "directory", str(path)), ("kind", contents.kind)]
     rows += [("arrays", f"{size(total)} in {count(len(contents.leaves), 'leaf')}")]
-    print_table([*rows, *((f"{key}", value(part)) for key, part in contents.metadata.items())])
+    told = [(str(key), value(part)) for key, part in contents.metadata.items()]
+    print_table([(printable(key), printable(text)) for key, text in [*rows, *told]])
     for note in contents.notes:
-        print(f"  {note}")
+        print(f"  {printable(note)}")
     lines = [(leaf.name, leaf.what) for leaf in contents.leaves][:shown]
     if lines:
         print()
-        print_table([(_printable(name), what) for name, what in lines], indent="  ")
+        print_table([(printable(name), printable(what)) for name, what in lines], indent="  ")
     if len(lines) < len(contents.leaves):
         print(f"  … and {len(contents.leaves) - len(lines):,} more: --leaves lists all")
-
-
-def _printable(name: str) -> str:
-    """Nothing that could play tricks on a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in name)

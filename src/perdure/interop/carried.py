@@ -10,6 +10,9 @@ import numpy as np
 from perdure.errors import UsageError
 from perdure.tree.leaves import Tree
 
+ORDER = "its order in memory is not kept; sums over it may round otherwise."
+"""The loss of an array whose rows do not come back where they stood in memory."""
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -115,6 +118,15 @@ def described(value: Tree) -> str:
 def described_array(dtype: np.dtype | str, shape: Sequence[int]) -> str:
     """`float32 4×8`."""
     return f"{dtype} {'×'.join(map(str, shape)) or 'scalar'}"
+
+
+def is_utf8(text: str) -> bool:
+    """Whether it has a form in UTF-8; halves of surrogate pairs have none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def refuse(title: str, problems: Iterator[str] | Sequence[str]) -> None:

@@ -90,14 +90,14 @@ def component_of(carried: Carried, name: str | None) -> Carried:
     """What was read of one component; of all of them if `name` is None."""
     if name is None:
         return carried
-    if name not in carried.tree:
+    key = next((key for key in (name, *carried.tree) if key in carried.tree and str(key) == name), None)
+    if key is None:
         raise UsageError(f"--component {name}: there is none; there are {', '.join(map(str, carried.tree))}.")
-    part = carried.tree[name]
-    left = [str(other) for other in carried.tree if other != name]
+    part = carried.tree[key]
     losses = Losses()
-    for other in left:
-        losses.add(other, f"left out, for only {name} was asked for.")
-    tree = part if isinstance(part, dict) else {name: part}
+    for other in (other for other in carried.tree if other != key):
+        losses.add(str(other), f"left out, for only {name} was asked for.")
+    tree = part if isinstance(part, dict) else {key: part}
     return replace(carried, tree=tree, losses=(*carried.losses, *losses.lines()))
 
 

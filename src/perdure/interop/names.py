@@ -47,7 +47,7 @@ class Rule:
             raise UsageError(f"--map {text}: write PATTERN=REPLACEMENT, for instance 'policy\\.(.*)=actor.\\1'.")
         try:
             compiled = re.compile(pattern)
-            re.compile(f"(?:{pattern})|").sub(replacement, "")
+            compiled.sub(replacement, "")  # checks the replacement, although nothing need fit
         except (re.error, IndexError) as error:
             raise UsageError(f"--map {text}: {error}; the pattern is a regular expression of Python.") from error
         return cls(compiled, replacement)
@@ -89,9 +89,9 @@ def renamed(named: Mapping[str, Tree], rules: Sequence[Rule], losses: Losses) ->
 
 
 def apply(name: str, rules: Iterable[Rule]) -> str:
-    """The new name."""
+    """The new name; once it is empty, no other rule gives it one."""
     for rule in rules:
-        name = rule.pattern.sub(rule.replacement, name)
+        name = rule.pattern.sub(rule.replacement, name) if name else name
     return name
 
 
@@ -102,4 +102,4 @@ def _refuse_idle(named: Mapping[str, Tree], rules: Sequence[Rule]) -> None:
         if not any(rule.pattern.search(name) for name in names):
             some = ", ".join(names[:5])
             raise UsageError(f"--map: {rule.pattern.pattern} fits none of the {len(names)} names: {some}, …")
-        names = [rule.pattern.sub(rule.replacement, name) for name in names]
+        names = [new for name in names if (new := rule.pattern.sub(rule.replacement, name))]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perdure.errors import CommitError, DamagedError, UsageError
-from perdure.interop.carried import Carried, Prepared, described, refuse
+from perdure.interop.carried import ORDER, Carried, Prepared, described, is_utf8, refuse
 from perdure.interop.names import flat
 from perdure.interop.orbax_arrays import read_orbax
 from perdure.interop.orbax_tree import MAX_DEPTH
@@ -59,7 +59,7 @@ def _problems(tree: Tree) -> Iterator[str]:
             yield f"{name}: {described(leaf)}: {what}"
         if len(path) > MAX_DEPTH:
             yield f"{name[:80]}…: {len(path)} containers inside one another, of {MAX_DEPTH} at most."
-        if not _is_utf8(name):
+        if not is_utf8(name):
             yield f"{name!a}: a name that has no form in UTF-8."
     for place, keys in _dicts(tree):
         if len(set(map(str, keys))) < len(keys):
@@ -79,20 +79,12 @@ def _problem(leaf: Tree) -> str | None:
         return f"Orbax holds no {type(leaf).__name__}."
     if type(leaf) is int and not -(1 << 63) <= leaf < 1 << 64:
         return f"an integer of {leaf.bit_length():,} bits, of 64 at most."
-    return "a text that has no form in UTF-8." if isinstance(leaf, str) and not _is_utf8(leaf) else None
+    return "a text that has no form in UTF-8." if isinstance(leaf, str) and not is_utf8(leaf) else None
 
 
 def _is_key(leaf: Tree) -> bool:
     """A typed PRNG key of JAX, which some kinds carry as it is."""
     return hasattr(leaf, "dtype") and not isinstance(leaf, np.ndarray | np.generic) and str(leaf.dtype)[:4] == "key<"
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_json(value: Any) -> bool:
@@ -136,7 +128,7 @@ def _array_as_stored(value: np.ndarray | np.generic, losses: Losses, path: TreeP
     if not array.dtype.isnative:
         losses.add(path, "its bytes were in the other order than this machine's; the numbers are the same.")
     if memory_axes(array) != tuple(range(array.ndim)):
-        losses.add(path, "its order in memory is not kept; sums over it may round otherwise.")
+        losses.add(path, ORDER)
     return np.asarray(array, array.dtype.newbyteorder("="), order="C")
 
 

@@ -26,6 +26,9 @@ CONTENT = "content"
 WHOLE = "the file"
 """The place of what concerns all of it."""
 
+FREE_ARRAY_BYTES = 1 << 26
+"""What tensors may take besides, however small the file: `expand` makes large ones of one number."""
+
 _MAPPINGS = {"collections.OrderedDict": "", "collections.defaultdict": "a defaultdict became a dict."}
 _NAMESPACES = frozenset({"argparse.Namespace", "types.SimpleNamespace"})
 _SETS = frozenset({"builtins.set", "builtins.frozenset"})
@@ -47,6 +50,7 @@ class TorchTrees:
         self._losses = losses
         self._fields_of = _NAMESPACES | fields_of
         self._budget = FREE_BYTES + MAX_GROWTH * archive.size_bytes
+        self._free_array_bytes = FREE_ARRAY_BYTES
         self._first_places: dict[str, Path] = {}
 
     def tree(self, path: Path = ()) -> dict[Any, Tree]:
@@ -130,7 +134,9 @@ class TorchTrees:
         return self._object(node, path) if isinstance(node, Record) else LEFT_OUT
 
     def _tensor(self, tensor: Tensor, path: Path) -> Tensor:
-        self._spend(tensor.nbytes, path)
+        free = min(tensor.nbytes, self._free_array_bytes)
+        self._free_array_bytes -= free
+        self._spend(tensor.nbytes - free, path)
         for note in tensor.notes:
             self._note(path, note)
         first = self._first_places.setdefault(tensor.storage, path)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from perdure.adapters.resolve import Resolver
+from perdure.adapters.walk import PLAIN_ADAPTERS
 from perdure.checkpoint.capture import Counters, capture, check_names
 from perdure.checkpoint.oneshot import read_snapshot, save_snapshot_at
 from perdure.checkpoint.opening import read_manifest
@@ -56,7 +57,8 @@ class PerdureDirectory:
         losses = Losses()
         tree = {name: _Plain(snapshot, losses).at(part.tree, (name,)) for name, part in snapshot.components.items()}
         for name, part in snapshot.components.items():
-            losses.add(name, f"captured by {part.adapter}, {NO_TARGETS}")
+            if part.adapter not in PLAIN_ADAPTERS:
+                losses.add(name, f"captured by {part.adapter}, {NO_TARGETS}")
         return Carried(tree, _metadata(snapshot), losses.lines())
 
     def prepare(self, carried: Carried, *, widen: bool) -> Prepared:

@@ -4,7 +4,7 @@ A length of 8 bytes, a JSON header of names, dtypes, shapes and offsets, and the
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,11 +15,11 @@ import numpy as np
 from perdure.errors import DamagedError
 from perdure.format.dtypes import SAFETENSORS_CODES, dtype_of
 from perdure.format.tensors import METADATA, contiguous_bytes, lay_out
-from perdure.interop.carried import Carried, Contents, Leaf, Prepared, described, described_array, refuse
+from perdure.interop.carried import ORDER, Carried, Contents, Leaf, Prepared, described, described_array, refuse
 from perdure.interop.names import flat
 from perdure.interop.plain_trees import Losses
 from perdure.store.streamed_files import create_streamed
-from perdure.tree.leaves import Array, Tree
+from perdure.tree.leaves import Array, Tree, memory_axes
 
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit."""
@@ -30,6 +30,8 @@ PLAIN = "perdure.plain"
 _DTYPES = {code: name for name, code in SAFETENSORS_CODES.items()}
 _AS_JSON = (type(None), bool, int, float, str)
 _EXACT_INTEGER_BITS = 4096
+_MAX_ELEMENTS = 1 << 58
+"""NumPy counts bytes in 63 bits, even of arrays without any."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class SafetensorsFile:
         """What the header says."""
         tensors, metadata, _ = _header(path)
         found = [Leaf(each.name, described_array(each.dtype, each.shape), each.stop - each.start) for each in tensors]
-        plain, notes = _plain_of(metadata)
+        plain, notes = _plain_of(metadata, {each.name for each in tensors})
         found += [Leaf(name, described(value)) for name, value in plain.items()]
         return Contents("safetensors", found, {key: text for key, text in metadata.items() if key != PLAIN}, notes)
 
@@ -70,7 +72,7 @@ class SafetensorsFile:
             path, np.uint8, offset=data_start
         )  # no map: whoever trains may write the file anew meanwhile
         tree: dict[Any, Tree] = {each.name: _array(data, each) for each in tensors}
-        plain, notes = _plain_of(metadata)
+        plain, notes = _plain_of(metadata, tree.keys())
         losses = Losses()
         for note in notes:
             losses.add(PLAIN, note)
@@ -102,12 +104,18 @@ def _header(path: Path) -> tuple[list[_Tensor], dict[str, str], int]:
         text = file.read(length)
     try:
         document = json.loads(text.decode("utf-8"), object_pairs_hook=_without_twins)
+        _check_text(document)
         metadata = _checked_metadata(document.pop(METADATA, {}))
         tensors = sorted((_tensor(name, entry) for name, entry in document.items()), key=lambda each: each.stop)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(path, f"its header is not one of safetensors: {type(error).__name__} {error}") from error
     _check_places(path, tensors, size - 8 - length)
     return sorted(tensors, key=lambda each: (each.start, each.stop)), metadata, 8 + length
+
+
+def _check_text(document: Any) -> None:
+    """JSON can spell halves of surrogate pairs, which are no text: the format's own reader refuses them, too."""
+    json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -135,6 +143,8 @@ def _tensor(name: str, entry: dict[str, Any]) -> _Tensor:
     tensor = _Tensor(name, dtype_of(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), start, stop)
     if prod(tensor.shape) * tensor.dtype.itemsize != stop - start:
         raise ValueError(f"{name!a} is {described_array(tensor.dtype, tensor.shape)} in {stop - start:,} bytes")
+    if prod(max(length, 1) for length in entry["shape"]) >= _MAX_ELEMENTS:
+        raise ValueError(f"{name!a} has the shape {entry['shape']}, which no memory holds")
     return tensor
 
 
@@ -154,17 +164,22 @@ def _array(data: np.ndarray, tensor: _Tensor) -> np.ndarray:
     return data[tensor.start : tensor.stop].view(tensor.dtype).reshape(tensor.shape)
 
 
-def _plain_of(metadata: Mapping[str, str]) -> tuple[dict[str, Tree], list[str]]:
-    """The plain values in the metadata; what looks like them, but is none, is noted."""
+def _plain_of(metadata: Mapping[str, str], taken: Set[str]) -> tuple[dict[str, Tree], list[str]]:
+    """The plain values in the metadata; what looks like them, but is none, or has an array's name, is noted."""
     if PLAIN not in metadata:
         return {}, []
     try:
         plain = json.loads(metadata[PLAIN])
-        if isinstance(plain, dict) and all(type(value) in (*_AS_JSON, list, dict) for value in plain.values()):
+        if isinstance(plain, dict) and taken.isdisjoint(plain) and all(map(_is_plain, plain.values())):
             return plain, []
     except (ValueError, RecursionError):
         pass
     return {}, ["no plain values as perdure writes them; left out."]
+
+
+def _is_plain(value: Any) -> bool:
+    """What perdure puts there: leaves, of which containers are empty."""
+    return type(value) in _AS_JSON or value in ({}, [])
 
 
 def _problems(named: Mapping[str, Tree]) -> Iterator[str]:
@@ -185,6 +200,8 @@ def _losses(named: Mapping[str, Tree]) -> Losses:
     for name, leaf in named.items():
         if isinstance(leaf, np.generic):
             losses.add(name, "a scalar of NumPy became an array without axes.")
+        elif isinstance(leaf, np.ndarray) and memory_axes(leaf) != tuple(range(leaf.ndim)):
+            losses.add(name, ORDER)
         elif type(leaf) is tuple:
             losses.add(name, "an empty tuple became an empty list.")
     return losses

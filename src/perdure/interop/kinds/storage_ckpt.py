@@ -51,8 +51,8 @@ class StorageCkpt:
         return Contents(f"storage-ckpt v{checkpoint.version}", found, {"modules": ", ".join(told.modules)}, notes)
 
     def read(self, path: Path) -> Carried:
-        """The parts named above; arrays are views of the mapped file."""
-        checkpoint = read(path)
+        """The parts named above, in memory: whoever trains may write the file anew meanwhile."""
+        checkpoint = read(path).loaded()
         losses = Losses()
         losses.add("every array", "the format has no shapes, so it is flat.")
         for note in checkpoint.notes:
@@ -98,14 +98,14 @@ def _tree(checkpoint: StorageCheckpoint) -> dict[Any, Tree]:
 
 
 def _is_own(tree: Mapping[Any, Tree]) -> bool:
-    """Whether a tree is made as `_tree` makes it: moments of parameters that are there, and nothing else."""
+    """Whether a tree is made as `_tree` makes it: flat arrays, moments of parameters that are there, nothing else."""
     if "params" not in tree or not tree.keys() <= set(PARTS) or not all(type(part) is dict for part in tree.values()):
         return False
     moments = tree.get("adam_m", {})
     if moments.keys() != tree.get("adam_v", {}).keys() or not moments.keys() <= tree["params"].keys():
         return False
     arrays = [value for part in PARTS[:-1] for value in tree.get(part, {}).values()]
-    return all(isinstance(value, np.ndarray) for value in arrays)
+    return all(isinstance(value, np.ndarray) and value.ndim == 1 for value in arrays)
 
 
 def _foreign_parts(tree: Mapping[Any, Tree]) -> dict[str, dict[str, Tree]]:

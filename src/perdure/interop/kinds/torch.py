@@ -13,7 +13,17 @@ import numpy as np
 
 from perdure.errors import UsageError
 from perdure.format.dtypes import name_of
-from perdure.interop.carried import Carried, Contents, Leaf, Prepared, described, described_array, refuse
+from perdure.interop.carried import (
+    ORDER,
+    Carried,
+    Contents,
+    Leaf,
+    Prepared,
+    described,
+    described_array,
+    is_utf8,
+    refuse,
+)
 from perdure.interop.plain_trees import Losses
 from perdure.interop.side_files import side_file
 from perdure.interop.torch_archives import TorchArchive, is_torch_file, open_torch
@@ -22,7 +32,7 @@ from perdure.interop.torch_tensors import Tensor, array_of
 from perdure.interop.torch_trees import WHOLE, TorchTrees, with_tensors
 from perdure.interop.windows import loaded, mapped
 from perdure.store.streamed_files import create_streamed
-from perdure.tree.leaves import Tree, leaves
+from perdure.tree.leaves import Tree, leaves, memory_axes
 from perdure.tree.paths import Path as TreePath
 from perdure.tree.paths import format_path
 
@@ -65,11 +75,15 @@ class TorchFile:
         """
         losses = Losses()
         tree = _widened(carried.tree, (), losses) if widen else carried.tree
-        named = [(format_path(path), leaf) for path, leaf in leaves(tree)]
-        refuse(self.title, [problem for name, leaf in named for problem in _problems(name, leaf)])
+        found = list(leaves(tree))
+        named = [(format_path(path), leaf) for path, leaf in found]
+        names = [_problem_of_name(path) for path, _ in found]
+        refuse(self.title, [*filter(None, names), *(each for name, leaf in named for each in _problems(name, leaf))])
         for name, leaf in named:
             if isinstance(leaf, np.generic):
                 losses.add(name, "a scalar of NumPy became a tensor without axes.")
+            elif isinstance(leaf, np.ndarray) and memory_axes(leaf) != tuple(range(leaf.ndim)):
+                losses.add(name, ORDER)
         if carried.metadata:
             losses.add("metadata", f"{', '.join(carried.metadata)}: not kept, for the file has no place for it.")
         _torch()
@@ -91,6 +105,11 @@ def _notes(archive: TorchArchive) -> list[str]:
     return [f"It {note}." for note in archive.notes]
 
 
+def _problem_of_name(path: TreePath) -> str:
+    steps = [step for step in path if isinstance(step, str)]
+    return "" if all(map(is_utf8, steps)) else f"{format_path(path)}: a name that has no form in UTF-8."
+
+
 def _problems(name: str, leaf: Tree) -> Iterator[str]:
     if isinstance(leaf, np.ndarray | np.generic):
         if leaf.dtype.name not in DTYPES or not leaf.dtype.isnative:
@@ -99,6 +118,8 @@ def _problems(name: str, leaf: Tree) -> Iterator[str]:
         yield f"{name}: a {type(leaf).__name__}, which torch.load(weights_only=True) does not take."
     elif type(leaf) is int and leaf.bit_length() > _MAX_INTEGER_BITS:
         yield f"{name}: an integer of {leaf.bit_length():,} bits, which torch.load(weights_only=True) does not take."
+    elif isinstance(leaf, str) and not is_utf8(leaf):
+        yield f"{name}: {described(leaf)}: a text that has no form in UTF-8."
     elif leaf == b"" and type(leaf) is bytes:
         yield f"{name}: bytes without any, which torch.load(weights_only=True) does not take."
 

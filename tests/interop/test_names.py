@@ -1,0 +1,50 @@
+"""Rules rename leaves by regular expressions: what they leave out stays out, and what is wrong in one is said."""
+
+import pytest
+
+from perdure.errors import UsageError
+from perdure.interop.names import Rule, renamed
+from perdure.interop.plain_trees import Losses
+
+
+def by(*rules: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The old name of each new one, and the losses, of three leaves."""
+    losses = Losses()
+    _, origins = renamed({"a.w": 1, "a.b": 2, "note": 3}, [Rule.of(text) for text in rules], losses)
+    return origins, losses.lines()
+
+
+def test_a_leaf_that_is_left_out_gets_no_name_from_a_later_rule():
+    origins, losses = by("note=", "^=actor.")
+
+    assert origins == {"actor.a.w": "a.w", "actor.a.b": "a.b"}
+    assert losses == ("note: left out, as --map says.",)
+
+
+def test_a_rule_that_fits_only_what_was_left_out_is_refused():
+    with pytest.raises(UsageError, match="fits none of the 2 names"):
+        by("note=", "^$=x")
+
+
+@pytest.mark.parametrize(
+    ("rule", "new"),
+    [
+        ("(?i)A\\.=x.", {"x.w", "x.b", "note"}),
+        (r"a\.(.)=\1.a", {"w.a", "b.a", "note"}),
+        (r"a(?\=\.)=c", {"c.w", "c.b", "note"}),
+    ],
+)
+def test_patterns_are_those_of_python(rule: str, new: set[str]):
+    assert by(rule)[0].keys() == new
+
+
+def test_two_leaves_of_one_name_are_refused():
+    with pytest.raises(UsageError, match=r"--map: a.b and a.w would both be called a.w2\."):
+        by("w$|b$=w2")
+
+
+@pytest.mark.parametrize("rule", ["a", "=x", "(=x", r"a=\2", r"a=\g<x>", "a=\\"])
+def test_what_is_no_rule_is_refused_before_anything_is_read(rule: str):
+    with pytest.raises(UsageError) as caught:
+        Rule.of(rule)
+    assert str(caught.value).startswith(f"--map {rule}: ")
