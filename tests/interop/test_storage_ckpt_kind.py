@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import perdure
-from perdure.errors import DamagedError, UsageError
+from perdure.errors import CommitError, DamagedError, UsageError
 from perdure.interop import convert
 from perdure.interop.kinds.storage_ckpt import KIND
 from perdure.interop.recognition import kind_of
@@ -118,3 +118,11 @@ def test_what_was_read_stays_although_the_file_is_written_anew(tmp_path: Path):
         file.truncate(30)
 
     assert carried.tree["params"]["w"].tobytes() == np.ones(5000, np.float32).tobytes()
+
+
+@pytest.mark.parametrize("to", ["storage-ckpt", "safetensors"])
+def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path, to: str):
+    (tmp_path / "file").write_bytes(b"")
+    write(tmp_path / "x.ckpt", [Section("P", "w", np.ones(5, np.float32))])
+    with pytest.raises(CommitError, match="file/new: was not written: "):
+        convert(tmp_path / "x.ckpt", tmp_path / "file" / "new", to=to)

@@ -356,3 +356,17 @@ def test_counts_of_layers_have_names_of_their_own(tmp_path: Path):
     write(tmp_path / "y", read(tmp_path / "x").sections)
     (note,) = load_params_multi([deep, nn.Linear(1, 1)], tmp_path / "y").notes
     assert note.startswith("0/1/num_batches_tracked, 1/num_batches_tracked: not in the file, left as before")
+
+
+def test_parameters_that_the_optimizer_does_not_train_are_not_called_reset(tmp_path: Path):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    adam = torch.optim.Adam(net[1].parameters())
+    net(torch.ones(1, 2)).sum().backward()
+    adam.step()
+    save_params(net, tmp_path / "x.ckpt", optimizer=adam)
+    alone = load_params(net, tmp_path / "x.ckpt", optimizer=torch.optim.Adam(net[1].parameters()))
+    all_of_it = load_params(net, tmp_path / "x.ckpt", optimizer=torch.optim.Adam(net.parameters()))
+
+    assert (alone.moments, alone.notes) == ({"module": "restored"}, ())
+    assert all_of_it.moments == {"module": "restored in part"}
+    assert all_of_it.notes == ("module: no moments in the file for 0.weight, 0.bias; those were reset.",)

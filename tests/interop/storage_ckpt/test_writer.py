@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -213,3 +214,36 @@ def test_a_sparse_file_beyond_two_and_four_gibibytes_is_read_by_its_headers(tmp_
     assert [each.offset for each in checkpoint.sections][1] > 5 << 30
     assert all(low.offset < high.offset for low, high in pairwise(checkpoint.sections))
     assert checkpoint.scalars == {"t": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("1.5", "x: str, and a scalar is one number."),
+        (None, "x: NoneType, and a scalar is one number."),
+        (np.ones(1), "x: ndarray, and a scalar is one number."),
+        ((1 << 60) + 1, "inexactly"),
+        (np.int64((1 << 60) + 1), "inexactly"),
+        (1 << 2000, "inexactly"),
+    ],
+)
+def test_scalars_that_would_change_or_are_none_are_refused(tmp_path: Path, value: Any, message: str):
+    with pytest.raises(UsageError) as caught:
+        write(tmp_path / "x", [], {"x": value})
+    assert message in str(caught.value)
+    assert not any(tmp_path.iterdir())
+
+
+def test_numbers_of_numpy_are_scalars(tmp_path: Path):
+    given = {
+        "a": np.float32(0.1),
+        "b": np.int64(-(1 << 53)),
+        "c": float("nan"),
+        "d": -0.0,
+        "e": np.float32("inf"),
+        "f": 7,
+    }
+    write(tmp_path / "x", [], given)
+
+    expected = {name: struct.pack("<d", value) for name, value in given.items()}
+    assert {name: struct.pack("<d", value) for name, value in read(tmp_path / "x").scalars.items()} == expected

@@ -176,7 +176,10 @@ def _flat32(value: Tree) -> np.ndarray:
 
 
 def _write(target: Path, sections: Sequence[Section], scalars: Mapping[str, float]) -> None:
-    FileSystem().make_directory(target.parent)
+    try:
+        FileSystem().make_directory(target.parent)
+    except OSError as error:
+        raise CommitError(f"{target}: was not written: {error}.") from error
     if os.path.lexists(target):
         raise CommitError(f"{target}: was not written: something stands there by now.")
     write(target, sections, scalars)

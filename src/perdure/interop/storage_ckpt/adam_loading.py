@@ -34,7 +34,7 @@ class Found:
         """
         self.checkpoint = checkpoint
         self.part = part
-        self.parameters = [(slot, section) for slot, section in own if slot.kind == "P"]
+        self.parameters = [(slot, section) for slot, section in own if slot.kind == "P" and _is_trained(part, slot)]
         self.with_moments = [section.name for _, section in self.parameters if section.has_moments]
         self.step = self._step() if self._name("t") in checkpoint.scalars else adam_step
 
@@ -79,6 +79,11 @@ class Found:
             power = self.checkpoint.scalars.get(self._name(field))
             if betas and power is not None and not is_power_of(power, betas[at], self.step or 0):
                 yield f"{self._name(field)} is {power:.6g}, which is not {betas[at]:g} to the power of {self.step}"
+
+
+def _is_trained(part: Part, slot: Slot) -> bool:
+    """Whether moments of it are wanted; of a module without an optimizer it is only told that they are there."""
+    return part.optimizer is None or part.side.trains(part.optimizer, slot)
 
 
 def told_of(found: Found) -> Iterator[str]:

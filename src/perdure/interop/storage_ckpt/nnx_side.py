@@ -64,6 +64,10 @@ class NnxSide:
             problem = f"the optimizer keeps moments of {told}, which the module's walk does not have"
             raise UsageError(f"{problem}. Give each module the optimizer that was made for it.")
 
+    def trains(self, optimizer: Any, slot: Slot) -> bool:
+        """See `Side`."""
+        return self._paths[id(slot.tensor)] in _flat(split_states(optimizer.opt_state).adam.mu)
+
     def adam(self, optimizer: Any, slots: Sequence[Slot], betas: tuple[float, float] | None) -> Adam | None:
         """See `Side`."""
         states = split_states(optimizer.opt_state)

@@ -108,6 +108,10 @@ class Side(Protocol):
         """Refuses an optimizer that is no Adam, holds more than moments and steps, or trains something else."""
         ...
 
+    def trains(self, optimizer: Any, slot: Slot) -> bool:
+        """Whether the optimizer keeps moments of a parameter, or will."""
+        ...
+
     def adam(self, optimizer: Any, slots: Sequence[Slot], betas: tuple[float, float] | None) -> Adam | None:
         """What the optimizer knows of these parameters; None before the first step."""
         ...

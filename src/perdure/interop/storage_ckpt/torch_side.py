@@ -57,6 +57,10 @@ class TorchSide:
             problem = f"{len(theirs - ours)} parameters of the optimizer are in none of the modules"
             raise UsageError(f"{problem}. Give each module the optimizer that trains it and nothing else.")
 
+    def trains(self, optimizer: Any, slot: Slot) -> bool:
+        """See `Side`."""
+        return any(each is slot.tensor for group in optimizer.param_groups for each in group["params"])
+
     def adam(self, optimizer: Any, slots: Sequence[Slot], betas: tuple[float, float] | None) -> Adam | None:
         """See `Side`."""
         entries = {}

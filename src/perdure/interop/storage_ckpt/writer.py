@@ -1,10 +1,12 @@
 """Writes files of storage-ckpt, version 3: checked before the first byte, streamed, atomic and durable."""
 
+import math
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -119,8 +121,18 @@ def _check(path: Path, sections: Sequence[Outgoing], scalars: Sequence[tuple[str
             problem = f"two scalars have the name {name}"
             raise StorageNameError(Kind.DUPLICATE_NAME, str(path), problem, "Give each a name of its own.")
         seen.add(name)
-        if isinstance(value, int) and int(float(value)) != value:
-            raise UsageError(f"{path}: {name}: float64 holds {value} inexactly. Scalars are exact to 2^53.")
+        _check_scalar(path, name, value)
+
+
+def _check_scalar(path: Path, name: str, value: Any) -> None:
+    if not isinstance(value, int | float | np.integer | np.floating):
+        raise UsageError(f"{path}: {name}: {type(value).__name__}, and a scalar is one number. Give a float or an int.")
+    try:
+        is_exact = isinstance(value, float) or math.isnan(value) or float(value) == value
+    except OverflowError:
+        is_exact = False
+    if not is_exact or (isinstance(value, np.integer) and int(float(value)) != int(value)):
+        raise UsageError(f"{path}: {name}: float64 holds {value} inexactly. Scalars are exact to 2^53.")
 
 
 def _outgoing(section: Section | Outgoing) -> Outgoing:
