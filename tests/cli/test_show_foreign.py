@@ -113,7 +113,7 @@ def test_a_run_stands_for_its_newest_checkpoint(perdure_cli, tmp_path: Path):
 
         assert (result.code, result.err) == (0, "")
         assert safetensors.numpy.load_file(target)["w"].tolist() == [step, step]
-        assert "net: captured by" not in result.out, "a dict is one again"
+        assert "net: captured by" not in result.out  # a dict comes back as the dict that it was
     missing = perdure_cli("convert", tmp_path / "run@7", tmp_path / "x.safetensors")
     assert (missing.code, missing.out) == (4, "")
 
@@ -143,3 +143,10 @@ def test_nothing_in_a_file_is_an_order_to_the_terminal(perdure_cli, tmp_path: Pa
     assert "w?[31m?red" in spoken[0].out
     assert "metadata: k?[31m?key: not kept" in spoken[1].out
     assert not any(letter in result.out + result.err for result in spoken for letter in "\x1b\x07")
+
+
+def test_what_is_no_directory_is_not_called_missing(perdure_cli, weights: Path):
+    result = perdure_cli("verify", weights)
+
+    assert (result.code, result.out) == (4, "")
+    assert "a file, and neither a run nor a checkpoint of perdure; `perdure show` says what it is." in result.err

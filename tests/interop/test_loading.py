@@ -342,3 +342,18 @@ def test_networks_of_nnx_ppo_go_into_perdure_s(tmp_path: Path):
         assert hashlib.sha256(found[leaf.name].tobytes()).hexdigest() == digest
     with pytest.raises(UsageError, match=r"layers\.0\.m2: float32 2×2 in the module, nothing in the file"):
         load_into(FIXTURE, networks(), component="networks", names=rules[1:3])
+
+
+def test_tensors_that_nothing_can_be_copied_into_are_found_before_the_first_copy(tmp_path: Path):
+    torch = pytest.importorskip("torch")
+    torch.save({"0.weight": torch.ones(2, 3), "1.weight": torch.ones(2, 3)}, tmp_path / "x.pt")
+    with torch.inference_mode():
+        made_there = torch.nn.Linear(3, 2, bias=False)
+    expanded = torch.nn.Linear(3, 2, bias=False)
+    expanded.weight = torch.nn.Parameter(torch.zeros(1).expand(2, 3))
+    for last, why in ((made_there, "was made in inference mode"), (expanded, "has several elements in one place")):
+        module = torch.nn.Sequential(torch.nn.Linear(3, 2, bias=False), last)
+        before = module[0].weight.detach().clone()
+        with pytest.raises(UsageError, match=f"1.weight: {why}"):
+            load_into(tmp_path / "x.pt", module)
+        assert torch.equal(module[0].weight, before)

@@ -1,9 +1,11 @@
 """Rules rename leaves by regular expressions: what they leave out stays out, and what is wrong in one is said."""
 
+from typing import Any
+
 import pytest
 
 from perdure.errors import UsageError
-from perdure.interop.names import Rule, renamed
+from perdure.interop.names import Rule, note_nesting, renamed
 from perdure.interop.plain_trees import Losses
 
 
@@ -48,3 +50,15 @@ def test_what_is_no_rule_is_refused_before_anything_is_read(rule: str):
     with pytest.raises(UsageError) as caught:
         Rule.of(rule)
     assert str(caught.value).startswith(f"--map {rule}: ")
+
+
+@pytest.mark.parametrize(
+    ("tree", "is_said"),
+    [({"a.b": 1}, False), ({"a": {}}, False), ({}, False), ({"a": {"b": 1}}, True), ({"a": [1]}, True), ({0: 1}, True)],
+)
+def test_that_nested_names_became_flat_is_said(tree: dict[str | int, Any], is_said: bool):
+    losses = Losses()
+    note_nesting(tree, losses)
+
+    assert bool(losses.lines()) == is_said
+    assert "".join(losses.lines()) in ("", "names: the steps that lead to a leaf became one text, joined by dots.")

@@ -81,3 +81,11 @@ def test_twin_of_one_bit_is_no_equal(tmp_path: Path, kind: str):
 
     read = kind_of(tmp_path / "a").read(tmp_path / "a").tree
     assert without_parts(bits(read, shapes=False)) != bits(held, shapes=False)
+
+
+def test_only_what_needs_its_object_again_is_called_plain_values(tmp_path: Path):
+    torch = pytest.importorskip("torch")
+    perdure.save(tmp_path / "x", net=torch.nn.Linear(1, 1), count=3, table={"a": np.ones(1)}, array=np.ones(2))
+    losses = convert(tmp_path / "x", tmp_path / "y", dry_run=True).losses
+
+    assert [loss.partition(",")[0] for loss in losses] == ["net: captured by torch-module"]

@@ -208,3 +208,13 @@ def test_what_only_a_careless_reader_takes_is_refused(tmp_path: Path, header: st
     for look in (KIND.contents, KIND.read):
         with pytest.raises(DamagedError, match=message):
             look(tmp_path / "x")
+
+
+def test_a_file_that_is_cut_between_its_header_and_its_arrays_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    safetensors.numpy.save_file({"w": np.ones(2, np.float32)}, tmp_path / "x")
+    whole = np.fromfile
+    monkeypatch.setattr(np, "fromfile", lambda *words, **more: whole(*words, **more)[:-4])
+    with pytest.raises(DamagedError, match="it was written anew while it was read"):
+        KIND.read(tmp_path / "x")

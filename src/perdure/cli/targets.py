@@ -170,7 +170,9 @@ def find_target(text: str | os.PathLike[str]) -> Target:
     run = RunDirectory(path)
     refuse_policy(path, "a run or a checkpoint")
     if not path.is_dir():
-        raise NoRunError(f"{path}: no such directory. Check the spelling; `perdure ls` lists runs.")
+        is_file = "a file, and neither a run nor a checkpoint of perdure; `perdure show` says what it is."
+        missing = "no such directory. Check the spelling; `perdure ls` lists runs."
+        raise NoRunError(f"{path}: {is_file if path.exists() else missing}")
     if run.record.exists() or run.checkpoints.is_dir():
         return RunTarget(run)
     if (path / FILE_NAME).exists() or steps_of(path.name) is not None:

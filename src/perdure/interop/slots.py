@@ -102,13 +102,7 @@ def _torch_slot(names: tuple[str, ...], tensor: Any) -> Slot:
         with torch.no_grad():
             tensor.copy_(value)
 
-    trouble, dtype = "", numpy_dtype(tensor.dtype)
-    if is_lazy(tensor):
-        trouble = "has no shape yet in the module; run the module once on a batch."
-    elif tensor.is_meta:
-        trouble = "stands on the meta device, without memory; call module.to_empty(device=...) before."
-    elif dtype is None or tensor.layout != torch.strided:
-        trouble = f"a {tensor.dtype} tensor of the layout {tensor.layout} in the module, which nothing is loaded into."
+    dtype = numpy_dtype(tensor.dtype)
     shape = () if is_lazy(tensor) else tuple(tensor.shape)
     return Slot(
         names,
@@ -116,8 +110,26 @@ def _torch_slot(names: tuple[str, ...], tensor: Any) -> Slot:
         shape,
         lambda value: tensor_from(np.array(value)).to(tensor.device),
         put,
-        trouble=trouble,
+        trouble=_trouble_of_torch(tensor, dtype),
     )
+
+
+def _trouble_of_torch(tensor: Any, dtype: np.dtype | None) -> str:
+    """Why nothing can be copied into a tensor; after the first copy it would be too late to find out."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    if is_lazy(tensor):
+        return "has no shape yet in the module; run the module once on a batch."
+    if tensor.is_meta:
+        return "stands on the meta device, without memory; call module.to_empty(device=...) before."
+    if dtype is None or tensor.layout != torch.strided:
+        return f"a {tensor.dtype} tensor of the layout {tensor.layout} in the module, which nothing is loaded into."
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        return "was made in inference mode; build the module outside of it, or load inside of it."
+    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        return "has several elements in one place of memory (expand); give the module a clone of it."
+    return ""
 
 
 def _of_nnx(module: Any) -> Iterator[Slot]:

@@ -16,7 +16,7 @@ from perdure.errors import DamagedError
 from perdure.format.dtypes import SAFETENSORS_CODES, dtype_of
 from perdure.format.tensors import METADATA, contiguous_bytes, lay_out
 from perdure.interop.carried import ORDER, Carried, Contents, Leaf, Prepared, described, described_array, refuse
-from perdure.interop.names import flat
+from perdure.interop.names import flat, note_nesting
 from perdure.interop.plain_trees import Losses
 from perdure.store.streamed_files import create_streamed
 from perdure.tree.leaves import Array, Tree, memory_axes
@@ -71,6 +71,8 @@ class SafetensorsFile:
         data = np.fromfile(
             path, np.uint8, offset=data_start
         )  # no map: whoever trains may write the file anew meanwhile
+        if len(data) != max((each.stop for each in tensors), default=0):
+            raise _damaged(path, "it was written anew while it was read")
         tree: dict[Any, Tree] = {each.name: _array(data, each) for each in tensors}
         plain, notes = _plain_of(metadata, tree.keys())
         losses = Losses()
@@ -90,6 +92,7 @@ class SafetensorsFile:
         refuse(self.title, _problems(named))
         arrays = {name: np.asarray(leaf) for name, leaf in named.items() if isinstance(leaf, np.ndarray | np.generic)}
         losses = _losses(named)
+        note_nesting(carried.tree, losses)
         metadata = _metadata(carried.metadata, named, arrays, losses)
         return Prepared(lambda target: _write(target, arrays, metadata), losses.lines())
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from perdure.errors import CommitError
 from perdure.interop.carried import Carried, Contents, Leaf, Prepared, described, refuse
-from perdure.interop.names import flat
+from perdure.interop.names import flat, note_nesting
 from perdure.interop.plain_trees import Losses
 from perdure.interop.storage_ckpt import Section, StorageCheckpoint, StorageNameError, describe, is_storage_ckpt, read
 from perdure.interop.storage_ckpt.sections import PARAMETER, STATE, SectionKind
@@ -71,6 +71,8 @@ class StorageCkpt:
         parts = carried.tree if _is_own(carried.tree) else _foreign_parts(carried.tree)
         refuse(self.title, _problems(parts, widen=widen))
         losses = _losses(parts, carried)
+        if parts is not carried.tree:
+            note_nesting(carried.tree, losses)
         sections = list(_sections(parts))
         scalars = {str(name): float(value) for name, value in parts.get("scalars", {}).items()}
         return Prepared(lambda target: _write(target, sections, scalars), losses.lines())
