@@ -357,3 +357,15 @@ def test_tensors_that_nothing_can_be_copied_into_are_found_before_the_first_copy
         with pytest.raises(UsageError, match=f"1.weight: {why}"):
             load_into(tmp_path / "x.pt", module)
         assert torch.equal(module[0].weight, before)
+
+
+def test_a_file_beyond_the_memory_is_refused_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    safetensors.numpy.save_file({"w": np.ones(2, np.float32)}, tmp_path / "x")
+
+    def too_much(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "fromfile", too_much)
+    for use in (lambda: load_into(tmp_path / "x", {}), lambda: convert(tmp_path / "x", tmp_path / "y")):
+        with pytest.raises(UsageError, match="x: does not fit into the memory there is"):
+            use()

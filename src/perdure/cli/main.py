@@ -67,8 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(str(error), code_of(error))
     except USERS_OS_ERRORS as error:
         return _say(str(error), ExitCode.USAGE)
-    except MemoryError:
-        return _say("what is read is larger than the memory there is.", ExitCode.UNEXPECTED)
     except Exception as error:  # noqa: BLE001 - the last resort: shown whole
         if _names_no_place(error):
             return _say(str(error), ExitCode.USAGE)

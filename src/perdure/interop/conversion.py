@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perdure.errors import UsageError
-from perdure.interop.carried import Carried, Leaf, described
+from perdure.interop.carried import Carried, Kind, Leaf, described
 from perdure.interop.names import Rule, flat, renamed
 from perdure.interop.plain_trees import Losses
 from perdure.interop.recognition import kind_of, target_kind
@@ -67,7 +67,7 @@ def convert(
     reader, writer = kind_of(start), target_kind(to, end)
     check_target(end, start)
     losses = Losses()
-    carried, origins = mapped(component_of(reader.read(start), component), rules, losses)
+    carried, origins = mapped(component_of(read_by(reader, start), component), rules, losses)
     prepared = writer.prepare(carried, widen=widen)
     if not dry_run:
         prepared.write(end)
@@ -76,6 +76,19 @@ def convert(
     shown = tuple(Leaf(name, described(leaf), getattr(leaf, "nbytes", 0)) for name, leaf in named.items())
     origins_of = tuple(origins.get(name, name) for name in named)
     return Conversion(reader.title, writer.title, shown, origins_of, told, dict(carried.metadata))
+
+
+def read_by(kind: Kind, path: Path) -> Carried:
+    """Everything that stands at a path, in memory.
+
+    Raises:
+        UsageError: there is not enough memory.
+        DamagedError: it is not what was written.
+    """
+    try:
+        return kind.read(path)
+    except MemoryError as error:
+        raise UsageError(f"{path}: does not fit into the memory there is; use a machine with more.") from error
 
 
 def check_target(target: Path, source: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from perdure.errors import UsageError
 from perdure.interop.carried import Leaf, described
-from perdure.interop.conversion import Conversion, component_of, mapped
+from perdure.interop.conversion import Conversion, component_of, mapped, read_by
 from perdure.interop.names import Rule, flat
 from perdure.interop.plain_trees import Losses
 from perdure.interop.recognition import kind_of
@@ -56,7 +56,7 @@ def load_into(
     slots = slots_of(module)
     kind = kind_of(source)
     losses = Losses()
-    carried, origins = mapped(component_of(kind.read(source), component), rules, losses)
+    carried, origins = mapped(component_of(read_by(kind, source), component), rules, losses)
     named = _named(carried.tree, slots, losses)
     _refuse(source, slots, list(_problems(named, slots, strict=strict)))
     chosen = {name: slot for slot in slots.slots for name in slot.names if name in named}

@@ -28,7 +28,7 @@ def flat(tree: Mapping[str | int, Tree]) -> dict[str, Tree]:
 
 def note_nesting(tree: Mapping[str | int, Tree], losses: Losses) -> None:
     """Notes that a file of flat names tells neither where a name was parted, nor positions and integers from text."""
-    if any(len(path) > 1 or isinstance(path[0], int) for path, _ in leaves(dict(tree)) if path):
+    if any(len(path) > 1 or any(isinstance(step, int) for step in path) for path, _ in leaves(dict(tree))):
         losses.add("names", "the steps that lead to a leaf became one text, joined by dots.")
 
 

@@ -191,3 +191,16 @@ def test_what_has_no_form_is_refused_by_name(tmp_path: Path):
     with pytest.raises(UsageError, match=r"Adam has made 3 updates, other counts of the optimizer are at \[9\]"):
         save_params(module, tmp_path / "x", optimizer=shared)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_parameters_that_the_optimizer_does_not_train_are_not_called_reset(tmp_path: Path):
+    module = nnx.Sequential(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), nnx.Linear(2, 1, rngs=nnx.Rngs(1)))
+    last = nnx.All(nnx.Param, nnx.PathContains(1))
+    optimizer = nnx.Optimizer(module, optax.adam(1e-3), wrt=last)
+    gradients = nnx.grad(lambda each: each(jax.numpy.ones((1, 2))).sum(), argnums=nnx.DiffState(0, last))(module)
+    optimizer.update(module, gradients)
+    save_params(module, tmp_path / "x.ckpt", optimizer=optimizer)
+    report = load_params(module, tmp_path / "x.ckpt", optimizer=optimizer)
+
+    assert [each.has_moments for each in read(tmp_path / "x.ckpt").sections] == [False, False, True, True]
+    assert (report.moments, report.notes) == ({"module": "restored"}, ())
