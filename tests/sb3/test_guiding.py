@@ -321,6 +321,46 @@ def test_an_error_leaves_the_model_as_it_was_and_the_last_boundary_saved(trainin
     assert perdure.checkpoint_path(tmp_path / "run").name == "step_0000000096"
 
 
+class FailingAtFirst(BaseCallback):
+    """Cannot begin once."""
+
+    has_failed = False
+
+    def _on_training_start(self) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("no disk")
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def test_a_training_that_could_not_begin_leaves_nothing_to_the_next(trainings: ModuleType, tmp_path: Path):
+    """Its run is not made by a later training of the same model, whose class comes back."""
+    model, failing = trainings.a2c(), FailingAtFirst()
+    model.set_logger(sb3.common.logger.Logger(None, []))
+    with pytest.raises(RuntimeError, match="no disk"):
+        model.learn(TOTAL, callback=[perdure.sb3.callback(run_of(tmp_path / "first")), failing])
+
+    model.learn(TOTAL, callback=[perdure.sb3.callback(run_of(tmp_path / "second")), failing])
+
+    assert type(model) is sb3.A2C
+    assert not model.logger.output_formats
+    assert not (tmp_path / "first").exists()
+    assert perdure.checkpoint_path(tmp_path / "second").name == f"step_{TOTAL:010d}"
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path):
+    with pytest.raises(perdure.UsageError, match=r"perdure\.sb3\.callback: 'runs/x'; a run, such as perdure\.Run"):
+        perdure.sb3.callback("runs/x")  # pyright: ignore[reportArgumentType]
+
+
+def test_two_runs_of_one_training_are_refused(trainings: ModuleType, tmp_path: Path):
+    two = [perdure.sb3.callback(run_of(tmp_path / name)) for name in ("a", "b")]
+    with pytest.raises(perdure.UsageError, match=r"two callbacks of perdure in one list\. A training is one run"):
+        trainings.a2c().learn(TOTAL, callback=two)
+
+
 def test_the_model_is_not_changed_by_a_training(trainings: ModuleType, tmp_path: Path):
     model = trainings.a2c()
     names = vars(model).keys() | {"_logger"}
