@@ -350,6 +350,27 @@ def test_a_training_that_could_not_begin_leaves_nothing_to_the_next(trainings: M
     assert perdure.checkpoint_path(tmp_path / "second").name == f"step_{TOTAL:010d}"
 
 
+def test_a_replay_buffer_that_is_left_out_is_not_saved_with_the_algorithm(trainings: ModuleType, tmp_path: Path):
+    """Though the algorithm holds it; the resume begins with an empty one. The algorithm itself cannot be left out."""
+
+    def model() -> Any:
+        return sb3.DQN("MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=50, seed=1, device="cpu")
+
+    def run(directory: Path, *omit: str) -> perdure.Run:
+        return perdure.Run(directory, horizon=TOTAL, every=perdure.Every(env_steps=80), omit=omit)
+
+    for name, omit in (("without", "replay"), ("no counter", "algorithm")):
+        with pytest.raises(RuntimeError, match="no disk"), run(tmp_path / name, omit) as stopped:
+            model().learn(TOTAL, callback=[failing := Failing(), perdure.sb3.callback(stopped, stateless=[failing])])
+    resumed = model()
+    resumed.learn(TOTAL, callback=perdure.sb3.callback(run(tmp_path / "without", "replay")))
+
+    assert resumed.replay_buffer.size() == TOTAL - 80
+    assert not list((tmp_path / "without").rglob("*0000-*.safetensors"))
+    with pytest.raises(perdure.UsageError, match=r"the algorithm counts the steps; take it out of omit"):
+        model().learn(TOTAL, callback=perdure.sb3.callback(run(tmp_path / "no counter", "algorithm")))
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path):
     with pytest.raises(perdure.UsageError, match=r"perdure\.sb3\.callback: 'runs/x'; a run, such as perdure\.Run"):
         perdure.sb3.callback("runs/x")  # pyright: ignore[reportArgumentType]

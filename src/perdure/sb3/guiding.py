@@ -141,6 +141,8 @@ class Guiding(BaseCallback):
                 "perdure.sb3.callback: boundary_reset resets environments behind the model's back. Wrap those whose "
                 "state cannot be captured in perdure.gym.Recorded instead."
             )
+        if model.num_timesteps != run.env_steps:
+            raise perdure.UsageError("perdure.sb3.callback: the algorithm counts the steps; take it out of omit.")
         self._has_begun, self._ended_early, self._bends = True, restored.ended_early, run.has_progress
         model._num_timesteps_at_start = model.num_timesteps  # frames per second are those of this process
         advance_progress_bars(siblings, model.num_timesteps - started_at)
