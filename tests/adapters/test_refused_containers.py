@@ -1,6 +1,7 @@
 """Containers that are not taken: what only resembles one, keys of other kinds, those that contain themselves."""
 
 import dataclasses
+import pathlib
 from collections import Counter, deque
 from typing import Any
 
@@ -81,6 +82,7 @@ WAYS_OUT = {
     "range": (range(3), "builtins.range", "Keep its start, stop and step as numbers, or a list;"),
     "generator": ((x for x in ()), "builtins.generator", "Keep what it goes through, and the position as a number;"),
     "iterator": (zip(), "builtins.zip", "Keep what it goes through, and the position as a number;"),
+    "path": (pathlib.PosixPath("x"), "pathlib.PosixPath", "Keep it as a text: str(path);"),
     "view": (memoryview(b""), "builtins.memoryview", "Keep the bytes or the array that it looks into;"),
 }
 

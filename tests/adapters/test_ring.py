@@ -1,5 +1,7 @@
 """`Ring` holds what was added last, draws with the generator it is handed, and comes back as it was."""
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -307,3 +309,43 @@ def test_what_is_no_ring_of_arrays_is_refused(columns: dict[str, Any]):
     """Where it is made."""
     with pytest.raises(UsageError, match=r"Ring\.over: arrays in C order, all with the same first axis"):
         perdure.Ring.over(columns, 0)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda ring: pickle.loads(pickle.dumps(ring))])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_copy_is_a_ring_of_its_own(tmp_path: Path, how: Any, mapped: bool):
+    """What is added to it is what is taken from it, and the first ring keeps what it held."""
+    ring = filled(perdure.Ring(8, COLUMNS, directory=tmp_path if mapped else None), 5)
+    before = content(ring)
+    copied = how(ring)
+    assert content(copied) == before
+    copied.add(observation=[7.0, 8.0, 9.0], action=6, done=True)
+    copied.update(np.array([0]), action=np.array([4]))
+    assert copied.take(np.array([5]))["observation"].tolist() == [[7.0, 8.0, 9.0]]
+    assert copied.take(np.array([0, 5]))["action"].tolist() == copied.columns["action"][[0, 5]].tolist() == [4, 6]
+    assert content(ring) == before
+
+
+@pytest.mark.parametrize("total", [-1, 1.5, True])
+def test_a_total_that_is_no_count_is_refused(total: Any):
+    """At once, not when it is saved."""
+    with pytest.raises(UsageError, match=r"Ring\.over: total=.*; a whole number, of all rows that were ever added"):
+        perdure.Ring.over({"x": np.zeros(3)}, total)
+
+
+def test_a_total_may_be_a_number_of_numpy(tmp_path: Path):
+    """As counters among arrays are."""
+    perdure.save(tmp_path / "saved", ring=perdure.Ring.over({"x": np.arange(3.0)}, np.int32(2)))  # pyright: ignore[reportArgumentType]
+    back = perdure.Ring.over({"x": np.zeros(3)}, 0)
+    perdure.load(tmp_path / "saved", ring=back)
+    assert back.total == 2
+    assert back.columns["x"].tolist() == [0.0, 1.0, 0.0]
+
+
+def test_another_capacity_and_other_columns_are_told_together(tmp_path: Path):
+    """One resume that is refused tells all."""
+    perdure.save(tmp_path / "saved", ring=perdure.Ring(3, {"x": np.float32}))
+    with pytest.raises(ContractError) as refusal:
+        perdure.load(tmp_path / "saved", ring=perdure.Ring(4, {"x": np.float64}))
+    assert "ring/rows: capacity 3 in the run, capacity 4 here" in str(refusal.value)
+    assert "ring/rows/x: float32 a row in the run, float64 a row here" in str(refusal.value)

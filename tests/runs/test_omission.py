@@ -48,6 +48,38 @@ def test_a_component_that_is_left_out_is_fresh_and_the_rest_is_exact(tmp_path: P
     assert trained(tmp_path / "kept", 6, omit=())[1].total == 6
 
 
+class Agent:
+    """Holds the ring that is a component beside it."""
+
+    def __init__(self, replay: perdure.Ring) -> None:
+        self.replay, self.steps = replay, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"replay": self.replay, "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.replay, self.steps = state["replay"], state["steps"]
+
+
+@pytest.mark.parametrize("omit", [("replay",), ()])
+def test_what_is_left_out_is_not_saved_by_one_that_holds_it(tmp_path: Path, omit: tuple[str, ...]):
+    """It stands behind the other by name; the twin that leaves nothing out has all of it."""
+    for until in (2, 3):
+        replay = ring()
+        agent = Agent(replay)
+        with perdure.Run(tmp_path / "run", omit=omit, every=perdure.Every(updates=1)) as run:
+            run.restore(agent=agent, replay=replay)
+            assert agent.replay is replay
+            while run.env_steps < until:
+                replay.add(x=run.env_steps)
+                agent.steps += 1
+                run.boundary(env_steps=run.env_steps + 1)
+    assert agent.steps == 3
+    assert replay.total == (1 if omit else 3)
+    files = {path.name for path in (tmp_path / "run" / "checkpoints").rglob("*.safetensors")}
+    assert any("0000-" in file for file in files) == (not omit), files
+
+
 def test_values_can_be_left_out(tmp_path: Path):
     """They need not be handed in again, and may be."""
     for until in (2, 4):

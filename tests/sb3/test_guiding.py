@@ -321,6 +321,67 @@ def test_an_error_leaves_the_model_as_it_was_and_the_last_boundary_saved(trainin
     assert perdure.checkpoint_path(tmp_path / "run").name == "step_0000000096"
 
 
+class FailingAtFirst(BaseCallback):
+    """Cannot begin once."""
+
+    has_failed = False
+
+    def _on_training_start(self) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("no disk")
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def test_a_training_that_could_not_begin_leaves_nothing_to_the_next(trainings: ModuleType, tmp_path: Path):
+    """Its run is not made by a later training of the same model, whose class comes back."""
+    model, failing = trainings.a2c(), FailingAtFirst()
+    model.set_logger(sb3.common.logger.Logger(None, []))
+    with pytest.raises(RuntimeError, match="no disk"):
+        model.learn(TOTAL, callback=[perdure.sb3.callback(run_of(tmp_path / "first")), failing])
+
+    model.learn(TOTAL, callback=[perdure.sb3.callback(run_of(tmp_path / "second")), failing])
+
+    assert type(model) is sb3.A2C
+    assert not model.logger.output_formats
+    assert not (tmp_path / "first").exists()
+    assert perdure.checkpoint_path(tmp_path / "second").name == f"step_{TOTAL:010d}"
+
+
+def test_a_replay_buffer_that_is_left_out_is_not_saved_with_the_algorithm(trainings: ModuleType, tmp_path: Path):
+    """Though the algorithm holds it; the resume begins with an empty one. The algorithm itself cannot be left out."""
+
+    def model() -> Any:
+        return sb3.DQN("MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=50, seed=1, device="cpu")
+
+    def run(directory: Path, *omit: str) -> perdure.Run:
+        return perdure.Run(directory, horizon=TOTAL, every=perdure.Every(env_steps=80), omit=omit)
+
+    for name, omit in (("without", "replay"), ("no counter", "algorithm")):
+        with pytest.raises(RuntimeError, match="no disk"), run(tmp_path / name, omit) as stopped:
+            model().learn(TOTAL, callback=[failing := Failing(), perdure.sb3.callback(stopped, stateless=[failing])])
+    resumed = model()
+    resumed.learn(TOTAL, callback=perdure.sb3.callback(run(tmp_path / "without", "replay")))
+
+    assert resumed.replay_buffer.size() == TOTAL - 80
+    assert not list((tmp_path / "without").rglob("*0000-*.safetensors"))
+    with pytest.raises(perdure.UsageError, match=r"the algorithm counts the steps; take it out of omit"):
+        model().learn(TOTAL, callback=perdure.sb3.callback(run(tmp_path / "no counter", "algorithm")))
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path):
+    with pytest.raises(perdure.UsageError, match=r"perdure\.sb3\.callback: 'runs/x'; a run, such as perdure\.Run"):
+        perdure.sb3.callback("runs/x")  # pyright: ignore[reportArgumentType]
+
+
+def test_two_runs_of_one_training_are_refused(trainings: ModuleType, tmp_path: Path):
+    two = [perdure.sb3.callback(run_of(tmp_path / name)) for name in ("a", "b")]
+    with pytest.raises(perdure.UsageError, match=r"two callbacks of perdure in one list\. A training is one run"):
+        trainings.a2c().learn(TOTAL, callback=two)
+
+
 def test_the_model_is_not_changed_by_a_training(trainings: ModuleType, tmp_path: Path):
     model = trainings.a2c()
     names = vars(model).keys() | {"_logger"}

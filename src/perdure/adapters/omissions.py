@@ -11,10 +11,15 @@ from perdure.tree.leaves import Tree
 
 
 class Omission(ExactAdapter):
-    """Nothing of it is state; whoever requires an exact run is told."""
+    """Nothing of it is state; whoever requires an exact run is told.
+
+    It is walked before all others: one that holds the very object, as an algorithm holds its replay buffer, refers to
+    this place and does not save it all the same.
+    """
 
     id = ADAPTER
     kind: Kind = "live"
+    walks_after = -1
 
     def fidelity(self, obj: Any) -> tuple[str, str]:
         """What follows depends on it, and it is not there any more."""
@@ -22,10 +27,12 @@ class Omission(ExactAdapter):
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """Nothing."""
+        walk.meet(obj.component)
         return None
 
     def check(self, obj: Any, tree: Tree, walk: Walk) -> list[Finding]:
         """The run must have left it out from its beginning."""
+        walk.meet(obj.component)
         if walk.made_here == self.id:
             return []
         kinds = (summary(tree), "left out by Run(omit=…)")

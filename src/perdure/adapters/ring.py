@@ -1,5 +1,6 @@
 """`Ring`: a replay buffer in plain NumPy, of which a checkpoint writes only what is new."""
 
+import copy
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,6 +72,19 @@ class Ring:
         self._digests: dict[tuple[str, int, int], str] = {}
         self._is_theirs = is_theirs
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: the columns once, for views of them would become arrays of their own."""
+        return {name: value for name, value in vars(self).items() if name not in ("_flat", "_digests")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Makes the views anew."""
+        vars(self).update(state)
+        self._lend(state["_columns"], is_theirs=state["_is_theirs"])
+
+    def __copy__(self) -> Self:
+        """A deep copy, in memory: two rings on one memory would not know of each other's edits."""
+        return copy.deepcopy(self)
+
     @classmethod
     def over(cls, columns: Mapping[str, np.ndarray], total: int) -> Self:
         """A ring on arrays of the user's own, which go on being written to without it.
@@ -92,7 +106,9 @@ class Ring:
         sizes = {len(column) for column in arrays if column.flags.c_contiguous}
         if len(arrays) < len(columns) or len(sizes) != 1 or not all(column.flags.c_contiguous for column in arrays):
             raise UsageError("Ring.over: arrays in C order, all with the same first axis.")
-        ring.capacity, ring.num_envs, ring.total = sizes.pop(), None, total
+        if not isinstance(total, int | np.integer) or isinstance(total, bool) or total < 0:
+            raise UsageError(f"Ring.over: total={total!r}; a whole number, of all rows that were ever added.")
+        ring.capacity, ring.num_envs, ring.total = natural("capacity", sizes.pop()), None, int(total)
         ring._lend(dict(columns), is_theirs=True)
         return ring
 

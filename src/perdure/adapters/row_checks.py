@@ -21,10 +21,10 @@ def check_rows(ring: Rows, saved: Tree, walk: Walk, step: str, *, capacity: str)
     """
     if not isinstance(saved, Rows):
         return [walk.finding(summary(saved), summary(ring), "Build it as the run did.", step)]
+    findings = []
     if saved.capacity != ring.capacity:
         sizes = (f"{capacity} {saved.capacity:,}", f"{capacity} {ring.capacity:,}")
-        return [walk.finding(*sizes, f"Build it with the run's {capacity}: rows stand where they stood.", step)]
-    findings = []
+        findings.append(walk.finding(*sizes, f"Build it with the run's {capacity}: rows stand where they stood.", step))
     for name in sorted(saved.columns.keys() | ring.columns.keys()):
         kinds = [_kind(rows.columns.get(name)) for rows in (saved, ring)]
         if kinds[0] != kinds[1]:

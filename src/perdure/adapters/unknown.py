@@ -18,8 +18,13 @@ _LOADER = (
 
 _POSITION = "Keep what it goes through, and the position as a number"
 
+_FILE = "Keep its path as a text and open it where it is used"
+
 _IN_PARTICULAR = MappingProxyType(
     {
+        "_io.BufferedReader": _FILE,
+        "_io.BufferedWriter": _FILE,
+        "_io.TextIOWrapper": _FILE,
         "builtins.function": "What a function binds or counts cannot be put back. Hand in the numbers that it depends "
         "on, or have an object with state_dict() and load_state_dict() in its place; leave it out if there are none",
         "builtins.generator": _POSITION,
@@ -27,6 +32,7 @@ _IN_PARTICULAR = MappingProxyType(
         "builtins.range": "Keep its start, stop and step as numbers, or a list",
         "collections.ChainMap": "Keep its dicts as attributes of their own",
         "numpy.ma.MaskedArray": "Keep its data and its mask as two arrays",
+        "pathlib.PosixPath": "Keep it as a text: str(path)",
         "torch.utils.data.dataloader.DataLoader": _LOADER,
         "torch.utils.data.dataloader._SingleProcessDataLoaderIter": _LOADER,
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter": _LOADER,

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from perdure.adapters.adapter import Adapter
+from perdure.adapters.omitted import Omitted
 from perdure.adapters.resolve import WITHOUT_TARGET, Resolver, load_function
 from perdure.adapters.settings import setting_of
 from perdure.contract.text import Plain
@@ -352,7 +353,8 @@ class Walk:
                 again._path = list(speaker[:-1])
                 again.capture(obj, speaker[-1])
                 return again._by_path.get(path, self._by_path[path])
-        return self._by_path[path]
+        found = self._by_path[path]
+        return found.component if isinstance(found, Omitted) else found
 
     def _restore(self, obj: Object, tree: Tree) -> Object:
         if isinstance(tree, Alias):

@@ -33,7 +33,12 @@ def callback(run: perdure.Run, *, stateless: Sequence[BaseCallback] = (), finish
 
     Returns:
         A callback for one call of `learn`, alone or in a list with others.
+
+    Raises:
+        perdure.UsageError: `run` is no `perdure.Run`.
     """
+    if not isinstance(run, perdure.Run):
+        raise perdure.UsageError(f"perdure.sb3.callback: {run!r}; a run, such as perdure.Run('runs/x', horizon=N).")
     return Guiding(run, tuple(stateless), finish=finish)
 
 
@@ -62,7 +67,8 @@ class Guiding(BaseCallback):
         """
         self._check()
         self._total, self._root = self.model._total_timesteps, self.locals["callback"]
-        self.logger.output_formats.append(self._rows)
+        others = [each for each in self.logger.output_formats if not isinstance(each, Rows)]
+        self.logger.output_formats = [*others, self._rows]
         watch(self.model, self)
 
     def _check(self) -> None:
@@ -77,6 +83,8 @@ class Guiding(BaseCallback):
                 f"learn: perdure's callback stands inside a {type(self.parent).__name__}, which does not tell it of "
                 "the end of the training. Hand it to learn itself, alone or in a list."
             )
+        if any(isinstance(each, Guiding) for each in siblings_of(self.locals["callback"], self)):
+            raise perdure.UsageError("learn: two callbacks of perdure in one list. A training is one run; hand in one.")
         self._check_loop()
         if run.horizon != model._total_timesteps:
             raise perdure.UsageError(_other_total(run, model))
@@ -133,6 +141,8 @@ class Guiding(BaseCallback):
                 "perdure.sb3.callback: boundary_reset resets environments behind the model's back. Wrap those whose "
                 "state cannot be captured in perdure.gym.Recorded instead."
             )
+        if model.num_timesteps != run.env_steps:
+            raise perdure.UsageError("perdure.sb3.callback: the algorithm counts the steps; take it out of omit.")
         self._has_begun, self._ended_early, self._bends = True, restored.ended_early, run.has_progress
         model._num_timesteps_at_start = model.num_timesteps  # frames per second are those of this process
         advance_progress_bars(siblings, model.num_timesteps - started_at)

@@ -32,6 +32,7 @@ class Guide(Protocol):
 
 def watch(model: BaseAlgorithm, guide: Guide) -> None:
     """Gives the model a class whose methods ask the guide; it is told of exceptions that leave them."""
+    unwatch(model)  # of a training before, which ended by an error while its callbacks began
     kind = type(model)
 
     def collect_rollouts(self: Any, *given: Any, **named: Any) -> Any:
