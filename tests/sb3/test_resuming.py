@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+import perdure
+
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("torch")
 
@@ -54,7 +56,7 @@ def test_stopped_at_five_boundaries_it_equals_the_training_never_stopped(
 
 PARTS = {
     "ppo": (
-        *("algorithm._last_obs", "algorithm.ep_info_buffer", "algorithm.num_timesteps", "env.obs_rms", "env.returns"),
+        *("algorithm._last_obs", "algorithm.ep_info_buffer", "env.obs_rms", "env.returns"),
         *("algorithm._logger.name_to_value", "policy.optimizer.state"),
     ),
     "dqn": (
@@ -85,6 +87,11 @@ def test_twin_what_forgets_nothing_sees_nothing(
 ):
     """The way in which the twins forget changes nothing by itself."""
     assert end_of(name, "", trainings, tmp_path) == straight[name]
+
+
+def test_steps_that_a_resume_forgets_are_refused(trainings: ModuleType, tmp_path: Path):
+    with pytest.raises(perdure.UsageError, match="the algorithm counts the steps"):
+        end_of("ppo", "algorithm.num_timesteps", trainings, tmp_path)
 
 
 def test_twin_iterations_that_are_not_counted_again_are_seen(
