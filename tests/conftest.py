@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +79,17 @@ def torch_ppo() -> ModuleType:
 def nnx_golden() -> ModuleType:
     """The training whose checkpoints are golden, importable: `tests/golden/nnx_golden.py`. Needs JAX."""
     return load_beside("golden/nnx_golden")
+
+
+@pytest.fixture(autouse=True)
+def unheard_signals() -> Iterator[None]:
+    """A run that a test leaves open hears no signal of the tests after it."""
+    yield
+    signals: Any = sys.modules.get("perdure.runs.signals")
+    if signals is not None and signals._watch is not None:
+        signals._watch.listeners.clear()
+        signals._watch.close()
+        signals._watch = None
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ def own_handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in numbers}
     yield
     if signals._watch is not None:  # of a run that a failed test left open
+        signals._watch.listeners.clear()
         signals._watch.close()
         signals._watch = None
     for number, handler in before.items():
