@@ -24,6 +24,8 @@ from perdure.interop import convert
 from perdure.interop.kinds.sb3 import KIND
 from perdure.interop.recognition import kind_of
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:

@@ -45,6 +45,8 @@ from perdure.interop.carried import Carried
 from perdure.interop.kinds.torch import KIND
 from perdure.interop.recognition import kind_of
 
+pytestmark = pytest.mark.full
+
 DTYPES = [
     torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64,
     torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,

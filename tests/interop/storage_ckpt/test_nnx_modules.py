@@ -21,7 +21,7 @@ from perdure.interop.storage_ckpt import (
 jax = pytest.importorskip("jax")
 nnx = pytest.importorskip("flax.nnx")
 optax = pytest.importorskip("optax")
-pytestmark = pytest.mark.jax
+pytestmark = [pytest.mark.jax, pytest.mark.full]
 
 DATA = Path(__file__).parents[2] / "data" / "storage_ckpt"
 RNGS = nnx.Rngs(0)

@@ -22,6 +22,8 @@ from perdure.interop.storage_ckpt import (
     write,
 )
 
+pytestmark = pytest.mark.full
+
 torch = pytest.importorskip("torch")
 nn = torch.nn
 DATA = Path(__file__).parents[2] / "data" / "storage_ckpt"
