@@ -369,3 +369,30 @@ def test_a_file_beyond_the_memory_is_refused_with_its_name(tmp_path: Path, monke
     for use in (lambda: load_into(tmp_path / "x", {}), lambda: convert(tmp_path / "x", tmp_path / "y")):
         with pytest.raises(UsageError, match="x: does not fit into the memory there is"):
             use()
+
+
+class Stubborn(dict):
+    """A dict in which one value cannot be replaced."""
+
+    def __setitem__(self, key: str, value: object) -> None:
+        if key == "step":
+            raise RuntimeError("not this one")
+        super().__setitem__(key, value)
+
+
+def test_what_fails_half_way_leaves_everything_as_it_was(tmp_path: Path):
+    perdure.save(tmp_path / "saved", net={"a": np.ones(2), "rate": 0.5, "step": 7})
+    target = Stubborn(a=np.zeros(2), rate=0.1, step=0)
+    with pytest.raises(RuntimeError, match="not this one") as caught:
+        load_into(tmp_path / "saved", target, component="net")
+
+    assert (target["a"].tolist(), target["rate"], target["step"]) == ([0.0, 0.0], 0.1, 0)
+    assert caught.value.__notes__ == ["A part could not be put back: RuntimeError('not this one')"]
+
+
+def test_twin_without_the_fault_everything_is_replaced(tmp_path: Path):
+    perdure.save(tmp_path / "saved", net={"a": np.ones(2), "rate": 0.5, "step": 7})
+    target = {"a": np.zeros(2), "rate": 0.1, "step": 0}
+    load_into(tmp_path / "saved", target, component="net")
+
+    assert (target["a"].tolist(), target["rate"], target["step"]) == ([1.0, 1.0], 0.5, 7)

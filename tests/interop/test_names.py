@@ -1,12 +1,16 @@
 """Rules rename leaves by regular expressions: what they leave out stays out, and what is wrong in one is said."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import perdure
 from perdure.errors import UsageError
+from perdure.interop import convert
+from perdure.interop.losses import Losses
 from perdure.interop.names import Rule, note_nesting, renamed
-from perdure.interop.plain_trees import Losses
 
 
 def by(*rules: str) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -62,3 +66,26 @@ def test_that_nested_names_became_flat_is_said(tree: dict[str | int, Any], is_sa
 
     assert bool(losses.lines()) == is_said
     assert "".join(losses.lines()) in ("", "names: the steps that lead to a leaf became one text, joined by dots.")
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Path:
+    """A checkpoint of which two leaves have the same steps, one of them with a dot in a step."""
+    perdure.save(tmp_path / "saved", net={"a": {"b": np.zeros(1)}, "a.b": np.ones(1)})
+    return tmp_path / "saved"
+
+
+def test_leaves_that_share_a_dotted_name_are_told_by_their_paths(twins: Path, tmp_path: Path):
+    done = convert(twins, tmp_path / "new")
+
+    assert [leaf.name for leaf in done.leaves] == ["net/a/b", "net/a.b"]
+    assert perdure.read(tmp_path / "new")["net"]["a"]["b"].tolist() == [0.0]
+
+
+def test_a_file_of_flat_names_refuses_them_until_one_is_renamed(twins: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match=r"net/a\.b and net/a/b would both be called net\.a\.b; rename one"):
+        convert(twins, tmp_path / "x.safetensors")
+    assert not (tmp_path / "x.safetensors").exists()
+
+    done = convert(twins, tmp_path / "x.safetensors", names=["^net/a/b$=net.inner"])
+    assert [leaf.name for leaf in done.leaves] == ["net.inner", "net/a.b"]

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from perdure.errors import DamagedError, PerdureError, UnsupportedLeafError
+from perdure.interop.losses import Losses
 from perdure.interop.pickled_arrays import PickledArray, PickledKey, array_in
 from perdure.interop.pickled_values import NOTHING, Name, Record
-from perdure.interop.plain_trees import Losses, PlainTrees
+from perdure.interop.plain_trees import PlainTrees
 from perdure.interop.restricted_pickle import read_pickle
 
 ARRAYS = [

@@ -15,8 +15,9 @@ import pytest
 
 from perdure.errors import DamagedError, PerdureError
 from perdure.interop import restricted_pickle
+from perdure.interop.losses import Losses
 from perdure.interop.pickled_values import Name, Record
-from perdure.interop.plain_trees import Losses, PlainTrees
+from perdure.interop.plain_trees import PlainTrees
 from perdure.interop.restricted_pickle import read_pickle
 
 FIXTURE = Path(__file__).parent.parent / "data" / "nnx_ppo" / "mlp" / "step_0000000480" / "metadata.pkl"

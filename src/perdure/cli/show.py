@@ -27,7 +27,7 @@ from perdure.contract.sections import START
 from perdure.errors import DamagedError, UsageError
 from perdure.format.inventory import inventory
 from perdure.format.manifest import Manifest
-from perdure.interop.carried import Kind
+from perdure.interop.carried import ForeignKind
 from perdure.interop.recognition import kind_of, known_kind
 from perdure.runs.directory import RunDirectory
 from perdure.runs.record import read_record
@@ -79,16 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _foreign_kind(path: Path) -> Kind | None:
+def _foreign_kind(path: Path) -> ForeignKind | None:
     """The kind of a file or directory of another library; None of what is perdure's, or nothing.
 
     Raises:
         NoCheckpointError: a file of no kind that is known.
     """
-    if path.is_file():
-        return kind_of(path)
-    kind = None if RunDirectory(path).record.exists() else known_kind(path)
-    return None if kind is None or kind.name == "perdure" else kind
+    is_run = RunDirectory(path).record.exists()
+    kind = kind_of(path) if path.is_file() else None if is_run else known_kind(path)
+    return kind if isinstance(kind, ForeignKind) else None
 
 
 def run_document(target: RunTarget) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import count, print_json, print_table, printable, size, value
-from perdure.interop.carried import Contents, Kind
+from perdure.interop.carried import Contents, ForeignKind
 
 SHOWN = 40
 """Leaves that are listed without `--leaves`."""
 
 
-def run(path: Path, kind: Kind, arguments: argparse.Namespace) -> int:
+def run(path: Path, kind: ForeignKind, arguments: argparse.Namespace) -> int:
     """Prints what a file or directory of any known kind says of itself.
 
     Raises:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -74,14 +74,6 @@ class Kind(Protocol):
         """Whether what stands at `path` is of this kind, by a look at its content; damaged ones may be, too."""
         ...
 
-    def contents(self, path: Path) -> Contents:
-        """What the file says of itself, without reading its arrays.
-
-        Raises:
-            DamagedError: it contradicts itself, is cut, or claims what cannot be.
-        """
-        ...
-
     def read(self, path: Path) -> Carried:
         """Everything in it.
 
@@ -91,6 +83,20 @@ class Kind(Protocol):
         ...
 
 
+@runtime_checkable
+class ForeignKind(Kind, Protocol):
+    """A kind of file of another library, which `perdure show` describes."""
+
+    def contents(self, path: Path) -> Contents:
+        """What the file says of itself, without reading its arrays.
+
+        Raises:
+            DamagedError: it contradicts itself, is cut, or claims what cannot be.
+        """
+        ...
+
+
+@runtime_checkable
 class WritableKind(Kind, Protocol):
     """A kind of file that is written, too."""
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from perdure.errors import UsageError
 from perdure.interop.carried import Carried, Kind, Leaf, described
-from perdure.interop.names import Rule, flat, renamed
-from perdure.interop.plain_trees import Losses
+from perdure.interop.losses import Losses
+from perdure.interop.names import Rule, listed, renamed
 from perdure.interop.recognition import kind_of, target_kind
 
 
@@ -69,12 +69,12 @@ def convert(
     losses = Losses()
     carried, origins = mapped(component_of(read_by(reader, start), component), rules, losses)
     prepared = writer.prepare(carried, widen=widen)
-    if not dry_run:
-        prepared.write(end)
     told = (*carried.losses, *losses.lines(), *prepared.losses)
-    named = flat(carried.tree)
+    named = listed(carried.tree)
     shown = tuple(Leaf(name, described(leaf), getattr(leaf, "nbytes", 0)) for name, leaf in named.items())
     origins_of = tuple(origins.get(name, name) for name in named)
+    if not dry_run:  # last: nothing can fail behind it
+        prepared.write(end)
     return Conversion(reader.title, writer.title, shown, origins_of, told, dict(carried.metadata))
 
 
@@ -118,5 +118,5 @@ def mapped(carried: Carried, rules: Sequence[Rule], losses: Losses) -> tuple[Car
     """What was read under other names, and the old name of each; nothing changes without rules."""
     if not rules:
         return carried, {}
-    named, origins = renamed(flat(carried.tree), rules, losses)
+    named, origins = renamed(listed(carried.tree), rules, losses)
     return replace(carried, tree=named), origins

@@ -9,9 +9,10 @@ import numpy as np
 
 from perdure.errors import UsageError
 from perdure.interop.carried import Leaf, described
+from perdure.interop.changes import apply_all
 from perdure.interop.conversion import Conversion, component_of, mapped, read_by
+from perdure.interop.losses import Losses
 from perdure.interop.names import Rule, flat
-from perdure.interop.plain_trees import Losses
 from perdure.interop.recognition import kind_of
 from perdure.interop.slots import Slot, Slots, slots_of
 from perdure.tree.leaves import Tree
@@ -64,9 +65,7 @@ def load_into(
         if not _is_empty(named[name]):
             losses.add(name, "has no place in the module; it is left out.")
     if not dry_run:
-        ready = [(slot, slot.made(named[name])) for name, slot in chosen.items()]
-        for slot, value in ready:
-            slot.put(value)
+        apply_all([slot.change(slot.made(named[name])) for name, slot in chosen.items()])
     leaves = tuple(Leaf(name, described(named[name]), getattr(named[name], "nbytes", 0)) for name in chosen)
     told = (*carried.losses, *losses.lines(), *slots.notes)
     return Conversion(

@@ -1,17 +1,28 @@
 """Names of leaves: nested trees under dotted names, and rules that rename them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perdure.errors import UsageError
-from perdure.interop.plain_trees import Losses
+from perdure.interop.losses import Losses
 from perdure.tree.leaves import Tree, leaves
-from perdure.tree.paths import format_path
+from perdure.tree.paths import Path, format_path
+
+
+def listed(tree: Mapping[str | int, Tree]) -> dict[str, Tree]:
+    """Every leaf of a tree under the steps that lead to it, joined by dots: `layers.0.kernel`.
+
+    Leaves that would share such a name stand under their paths instead: `a/b` and `a.b`.
+    """
+    found = list(leaves(dict(tree)))
+    names = Counter(_dotted(path) for path, _ in found)
+    return {_dotted(path) if names[_dotted(path)] == 1 else format_path(path): leaf for path, leaf in found}
 
 
 def flat(tree: Mapping[str | int, Tree]) -> dict[str, Tree]:
-    """Every leaf of a tree under the steps that lead to it, joined by dots: `layers.0.kernel`.
+    """The same, for files of flat names.
 
     Raises:
         UsageError: two leaves have the same name.
@@ -19,11 +30,15 @@ def flat(tree: Mapping[str | int, Tree]) -> dict[str, Tree]:
     named: dict[str, Tree] = {}
     places: dict[str, str] = {}
     for path, leaf in leaves(dict(tree)):
-        name, place = ".".join(map(str, path)), format_path(path)
+        name, place = _dotted(path), format_path(path)
         if name in named:
             raise UsageError(f"{place} and {places[name]} would both be called {name}; rename one of them with --map.")
         named[name], places[name] = leaf, place
     return named
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(map(str, path))
 
 
 def note_nesting(tree: Mapping[str | int, Tree], losses: Losses) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from perdure.errors import DamagedError, UsageError
 from perdure.interop.carried import Leaf, described, described_array
+from perdure.interop.losses import Losses
 from perdure.interop.orbax_tree import (
     ARRAYS,
     EMPTY,
@@ -26,7 +27,6 @@ from perdure.interop.orbax_tree import (
     read_json,
     read_metadata,
 )
-from perdure.interop.plain_trees import Losses
 from perdure.tree.leaves import Tree
 from perdure.tree.paths import format_path
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.errors import DamagedError
-from perdure.interop.plain_trees import Losses
+from perdure.interop.losses import Losses
 from perdure.tree.leaves import Tree, leaves
 from perdure.tree.paths import Path as TreePath
 from perdure.tree.paths import format_path

@@ -10,10 +10,10 @@ import numpy as np
 
 from perdure.errors import CommitError, DamagedError, UsageError
 from perdure.interop.carried import ORDER, Carried, Prepared, described, is_utf8, refuse
+from perdure.interop.losses import Losses
 from perdure.interop.names import flat
 from perdure.interop.orbax_arrays import read_orbax
 from perdure.interop.orbax_tree import MAX_DEPTH
-from perdure.interop.plain_trees import Losses
 from perdure.store.filesystem import FileSystem
 from perdure.tree.leaves import Tree, leaves, memory_axes
 from perdure.tree.paths import Path as TreePath

@@ -1,11 +1,11 @@
 """Inert records to plain trees: dicts, lists, tuples, plain values, NumPy arrays and keys; every loss is noted."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from perdure.errors import DamagedError
+from perdure.interop.losses import Losses
 from perdure.interop.pickled_arrays import KEY_SHAPES, PickledArray, PickledKey, array_in
 from perdure.interop.pickled_values import NOTHING, Name, Record
 from perdure.tree.paths import Path, format_path
@@ -26,33 +26,6 @@ _STATES = frozenset({"flax.nnx.statelib.State"})
 _RAW_VALUES = ("_raw_value", "raw_value")
 _ORDERED = frozenset({"collections.OrderedDict"})
 _ENUMERATIONS = frozenset({"nnx_ppo.algorithms.types.LoggingLevel"})
-
-
-@dataclass
-class Losses:
-    """What is carried in another form or not at all, told once for all places that have it in common."""
-
-    _places: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, place: Path | str, what: str) -> None:
-        """Notes a loss.
-
-        Args:
-            place: a path, or its text.
-            what: the sentence after the colon.
-        """
-        text = place if isinstance(place, str) else format_path(place)
-        self._places.setdefault(what, []).append(text)
-
-    def lines(self) -> tuple[str, ...]:
-        """`PLACE: SENTENCE` each, in the order of their first places."""
-        return tuple(f"{_told(places)}: {what}" for what, places in self._places.items())
-
-
-def _told(places: list[str]) -> str:
-    more = len(places) - 1
-    text = places[0] if not more else f"{places[0]} and {more:,} more"
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class PlainTrees:

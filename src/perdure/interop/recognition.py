@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from perdure.errors import NoCheckpointError, UsageError
 from perdure.interop.carried import Kind, WritableKind
@@ -53,12 +52,11 @@ def target_kind(name: str | None, target: Path) -> WritableKind:
         UsageError: there is no such kind, or it is only read.
     """
     name = name or SUFFIXES.get(target.suffix, "perdure")
-    writable = {kind.name: kind for kind in kinds() if hasattr(kind, "prepare")}
+    writable = {kind.name: kind for kind in kinds() if isinstance(kind, WritableKind)}
     if name not in writable:
         why = "is read, but not written" if name in _NAMES else "is no kind"
         raise UsageError(f"--to {name}: {why}; choose from {', '.join(writable)}.")
-    kind: Any = writable[name]
-    return kind
+    return writable[name]
 
 
 def _kind(name: str) -> Kind:

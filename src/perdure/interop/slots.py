@@ -7,12 +7,14 @@ is one of its own, so that it is loaded already.
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from perdure.errors import UsageError
 from perdure.interop.carried import described_array
+from perdure.interop.changes import Change, Copied, Setting
 from perdure.tree.leaves import PLAIN_TYPES
 from perdure.tree.paths import Path
 
@@ -29,8 +31,8 @@ class Slot:
     """The shape that fits."""
     made: Callable[[Any], Any]
     """From a fitting value what is put there; may fail, and changes nothing."""
-    put: Callable[[Any], None]
-    """Puts it there."""
+    change: Callable[[Any], Change]
+    """Of what was made: to put it there."""
     plain: type | None = None
     """The type of a plain value; None of an array."""
     trouble: str = ""
@@ -93,14 +95,9 @@ def _of_torch(module: Any) -> Slots:
 
 
 def _torch_slot(names: tuple[str, ...], tensor: Any) -> Slot:
-    import torch
     from torch.nn.parameter import is_lazy
 
     from perdure.adapters.torch_dtypes import numpy_dtype, tensor_from
-
-    def put(value: Any) -> None:
-        with torch.no_grad():
-            tensor.copy_(value)
 
     dtype = numpy_dtype(tensor.dtype)
     shape = () if is_lazy(tensor) else tuple(tensor.shape)
@@ -109,7 +106,7 @@ def _torch_slot(names: tuple[str, ...], tensor: Any) -> Slot:
         dtype or np.dtype(np.uint8),
         shape,
         lambda value: tensor_from(np.array(value)).to(tensor.device),
-        put,
+        partial(Copied, tensor),
         trouble=_trouble_of_torch(tensor, dtype),
     )
 
@@ -141,7 +138,7 @@ def _of_nnx(module: Any) -> Iterator[Slot]:
 
 
 def _variable_slot(name: str, variable: Any) -> Slot:
-    return _value_slot(name, variable.get_value(), variable.set_value)
+    return _value_slot(name, variable.get_value(), partial(Setting, variable.get_value, variable.set_value))
 
 
 def _of_tree(node: Any, path: Path) -> Iterator[Slot]:
@@ -153,48 +150,51 @@ def _of_tree(node: Any, path: Path) -> Iterator[Slot]:
         elif hasattr(child, "get_value") and hasattr(child, "set_value"):
             yield _variable_slot(_name(here), child)
         elif isinstance(child, np.ndarray) and child.flags.writeable:
-            yield Slot((_name(here),), child.dtype, child.shape, np.asarray, _writer(child))
+            yield Slot((_name(here),), child.dtype, child.shape, np.asarray, _written(child))
         else:
             can_replace = isinstance(node, MutableMapping | list)
-            yield _value_slot(_name(here), child, _replacer(node, step) if can_replace else None)
+            yield _value_slot(_name(here), child, _replaced(node, step) if can_replace else None)
 
 
-def _writer(target: np.ndarray) -> Callable[[Any], None]:
-    def put(value: Any) -> None:
-        target[...] = value
-
-    return put
+def _written(target: np.ndarray) -> Callable[[Any], Change]:
+    return partial(Setting, target.copy, partial(np.copyto, target))
 
 
-def _replacer(owner: Any, step: Any) -> Callable[[Any], None]:
-    def put(value: Any) -> None:
-        owner[step] = value
-
-    return put
+def _replaced(owner: Any, step: Any) -> Callable[[Any], Change]:
+    return partial(Setting, lambda: owner[step], partial(owner.__setitem__, step))
 
 
-def _value_slot(name: str, value: Any, put: Callable[[Any], None] | None) -> Slot:
+def _value_slot(name: str, value: Any, change: Callable[[Any], Change] | None) -> Slot:
     """Of a value that is replaced by another one."""
-    if put is None:
+    if change is None:
         return _troubled(name, "stands in a tuple, in which nothing can be replaced; use a list or a dict.")
     if type(value) in PLAIN_TYPES:
-        return Slot((name,), None, (), lambda plain: plain, put, plain=type(value))
+        return Slot((name,), None, (), lambda plain: plain, change, plain=type(value))
     if isinstance(value, np.ndarray):
-        return Slot((name,), value.dtype, value.shape, np.array, put)
+        return Slot((name,), value.dtype, value.shape, np.array, change)
     if isinstance(value, np.generic):
-        return Slot((name,), value.dtype, (), lambda scalar: np.asarray(scalar)[()], put)
+        return Slot((name,), value.dtype, (), lambda scalar: np.asarray(scalar)[()], change)
     if str(getattr(value, "dtype", ""))[:4] == "key<":
-        return _key_slot(name, value, put)
+        return _key_slot(name, value, change)
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return Slot((name,), np.dtype(value.dtype), tuple(value.shape), lambda array: _on_devices_of(value, array), put)
+        return Slot(
+            (name,), np.dtype(value.dtype), tuple(value.shape), lambda array: _on_devices_of(value, array), change
+        )
     return _troubled(name, f"holds a {type(value).__name__} in the module; only arrays and plain values are loaded.")
 
 
 def _troubled(name: str, why: str) -> Slot:
-    return Slot((name,), np.dtype(np.uint8), (), lambda value: value, lambda _: None, trouble=why)
+    return Slot(
+        (name,),
+        np.dtype(np.uint8),
+        (),
+        lambda value: value,
+        partial(Setting, lambda: None, lambda _: None),
+        trouble=why,
+    )
 
 
-def _key_slot(name: str, key: Any, put: Callable[[Any], None]) -> Slot:
+def _key_slot(name: str, key: Any, change: Callable[[Any], Change]) -> Slot:
     import jax
 
     implementation = jax.random.key_impl(key)
@@ -203,7 +203,7 @@ def _key_slot(name: str, key: Any, put: Callable[[Any], None]) -> Slot:
     def made(value: Any) -> Any:
         return jax.random.wrap_key_data(jax.numpy.array(value), impl=implementation)
 
-    return Slot((name,), np.dtype(data.dtype), tuple(data.shape), made, put)
+    return Slot((name,), np.dtype(data.dtype), tuple(data.shape), made, change)
 
 
 def _on_devices_of(old: Any, value: Any) -> Any:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.errors import DamagedError, UnsupportedLeafError
+from perdure.interop.losses import Losses
 from perdure.interop.pickled_arrays import PickledArray, array_in
 from perdure.interop.pickled_values import Name, OddKey, PersistentId, Record
-from perdure.interop.plain_trees import FREE_BYTES, MAX_DEPTH, MAX_GROWTH, NODE_BYTES, Losses
+from perdure.interop.plain_trees import FREE_BYTES, MAX_DEPTH, MAX_GROWTH, NODE_BYTES
 from perdure.interop.torch_archives import TorchArchive
 from perdure.interop.torch_tensors import NotReadError, Tensor, storage_in, tensor_in
 from perdure.interop.torch_values import READERS, set_items

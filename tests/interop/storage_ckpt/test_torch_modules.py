@@ -189,11 +189,11 @@ def test_a_load_that_is_refused_touches_nothing(file: str, kind: str):
 
 
 def test_a_load_that_fails_half_way_puts_everything_back(monkeypatch: pytest.MonkeyPatch):
-    from perdure.interop.storage_ckpt import torch_side
+    from perdure.interop import changes
 
     module = mlp()
     optimizer = scrambled(module, 5)
-    before, copy, calls = bits(module, optimizer), torch_side._copy, []
+    before, copy, calls = bits(module, optimizer), changes._copy, []
 
     def failing(target: Any, source: Any) -> None:
         calls.append(target)
@@ -201,7 +201,7 @@ def test_a_load_that_fails_half_way_puts_everything_back(monkeypatch: pytest.Mon
             raise RuntimeError("the device is gone")
         copy(target, source)
 
-    monkeypatch.setattr(torch_side, "_copy", failing)
+    monkeypatch.setattr(changes, "_copy", failing)
     with pytest.raises(RuntimeError, match=r"the device is gone"):
         load_params(module, DATA / "v3_mlp2_moments_adamK.ckpt", optimizer=optimizer)
 

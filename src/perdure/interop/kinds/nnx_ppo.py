@@ -12,8 +12,9 @@ import numpy as np
 
 from perdure.errors import DamagedError, NoCheckpointError
 from perdure.interop.carried import Carried, Contents, Leaf, described
+from perdure.interop.losses import Losses
 from perdure.interop.orbax_arrays import read_orbax
-from perdure.interop.plain_trees import Losses, PlainTrees
+from perdure.interop.plain_trees import PlainTrees
 from perdure.interop.restricted_pickle import read_pickle
 from perdure.tree.leaves import leaves
 from perdure.tree.paths import Path as TreePath

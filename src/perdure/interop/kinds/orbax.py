@@ -11,10 +11,10 @@ from typing import Any
 
 from perdure.errors import DamagedError, NoCheckpointError
 from perdure.interop.carried import Carried, Contents, Leaf, Prepared
+from perdure.interop.losses import Losses
 from perdure.interop.orbax_arrays import orbax_leaves, read_orbax
 from perdure.interop.orbax_tree import METADATA, note_classes, read_json
 from perdure.interop.orbax_writing import prepare
-from perdure.interop.plain_trees import Losses
 from perdure.tree.leaves import Tree
 
 CHECKPOINT_METADATA = "_CHECKPOINT_METADATA"

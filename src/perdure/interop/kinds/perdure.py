@@ -10,13 +10,11 @@ from perdure.adapters.resolve import Resolver
 from perdure.adapters.walk import PLAIN_ADAPTERS
 from perdure.checkpoint.capture import Counters, capture, check_names
 from perdure.checkpoint.oneshot import read_snapshot, save_snapshot_at
-from perdure.checkpoint.opening import read_manifest
-from perdure.checkpoint.policy import is_policy, open_policy, read_policy_manifest
+from perdure.checkpoint.policy import is_policy, open_policy
 from perdure.errors import UsageError
-from perdure.format.inventory import inventory
-from perdure.format.manifest import FILE_NAME, ComponentEntry
-from perdure.interop.carried import Carried, Contents, Leaf, Prepared
-from perdure.interop.plain_trees import Losses
+from perdure.format.manifest import FILE_NAME
+from perdure.interop.carried import Carried, Prepared
+from perdure.interop.losses import Losses
 from perdure.store.local import LocalStore
 from perdure.tree.leaves import Alias, Array, PRNGKey, Tree
 from perdure.tree.paths import Path as TreePath
@@ -39,14 +37,6 @@ class PerdureDirectory:
     def recognises(self, path: Path) -> bool:
         """A directory with a manifest in it."""
         return path.is_dir() and ((path / FILE_NAME).is_file() or is_policy(path))
-
-    def contents(self, path: Path) -> Contents:
-        """What the manifest says."""
-        store = LocalStore(path.parent, path.parent / "damaged")
-        manifest = (read_policy_manifest if is_policy(path) else read_manifest)(store, path.name)[0]
-        found = [leaf for name, entry in manifest.components.items() for leaf in _leaves_of(name, entry)]
-        metadata = {"env_steps": manifest.env_steps, "updates": manifest.updates, "state_digest": manifest.state_digest}
-        return Contents("perdure policy" if is_policy(path) else "perdure checkpoint", found, metadata)
 
     def read(self, path: Path) -> Carried:
         """Every component as plain values, verified."""
@@ -94,10 +84,6 @@ def _components(tree: Mapping[Any, Tree]) -> dict[str, Tree]:
 
 def _metadata(snapshot: Snapshot) -> dict[str, Any]:
     return {"env_steps": snapshot.env_steps, "updates": snapshot.updates, "boundary": snapshot.boundary}
-
-
-def _leaves_of(name: str, entry: ComponentEntry) -> list[Leaf]:
-    return [Leaf(leaf.path, leaf.what, leaf.size_bytes) for leaf in inventory(name, entry)]
 
 
 class _Plain:

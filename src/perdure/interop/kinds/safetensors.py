@@ -16,8 +16,8 @@ from perdure.errors import DamagedError
 from perdure.format.dtypes import SAFETENSORS_CODES, dtype_of
 from perdure.format.tensors import METADATA, contiguous_bytes, lay_out
 from perdure.interop.carried import ORDER, Carried, Contents, Leaf, Prepared, described, described_array, refuse
+from perdure.interop.losses import Losses
 from perdure.interop.names import flat, note_nesting
-from perdure.interop.plain_trees import Losses
 from perdure.store.streamed_files import create_streamed
 from perdure.tree.leaves import Array, Tree, memory_axes
 
@@ -173,10 +173,10 @@ def _plain_of(metadata: Mapping[str, str], taken: Set[str]) -> tuple[dict[str, T
         return {}, []
     try:
         plain = json.loads(metadata[PLAIN])
-        if isinstance(plain, dict) and taken.isdisjoint(plain) and all(map(_is_plain, plain.values())):
-            return plain, []
     except (ValueError, RecursionError):
-        pass
+        plain = None
+    if isinstance(plain, dict) and taken.isdisjoint(plain) and all(map(_is_plain, plain.values())):
+        return plain, []
     return {}, ["no plain values as perdure writes them; left out."]
 
 

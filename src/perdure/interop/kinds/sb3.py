@@ -10,8 +10,8 @@ from typing import Any
 from perdure.errors import DamagedError
 from perdure.interop.carried import Carried, Contents
 from perdure.interop.kinds.torch import described_leaves
+from perdure.interop.losses import Losses
 from perdure.interop.pickled_values import Record
-from perdure.interop.plain_trees import Losses
 from perdure.interop.restricted_pickle import Dialect, read_next
 from perdure.interop.torch_archives import TorchArchive, open_torch
 from perdure.interop.torch_tensors import array_of

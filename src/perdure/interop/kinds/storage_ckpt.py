@@ -17,8 +17,8 @@ import numpy as np
 
 from perdure.errors import CommitError
 from perdure.interop.carried import Carried, Contents, Leaf, Prepared, described, refuse
+from perdure.interop.losses import Losses
 from perdure.interop.names import flat, note_nesting
-from perdure.interop.plain_trees import Losses
 from perdure.interop.storage_ckpt import Section, StorageCheckpoint, StorageNameError, describe, is_storage_ckpt, read
 from perdure.interop.storage_ckpt.sections import PARAMETER, STATE, SectionKind
 from perdure.interop.storage_ckpt.writer import check_names, write

@@ -24,7 +24,7 @@ from perdure.interop.carried import (
     is_utf8,
     refuse,
 )
-from perdure.interop.plain_trees import Losses
+from perdure.interop.losses import Losses
 from perdure.interop.side_files import side_file
 from perdure.interop.torch_archives import TorchArchive, is_torch_file, open_torch
 from perdure.interop.torch_dtypes import DTYPES

@@ -13,7 +13,7 @@ import numpy as np
 from perdure.errors import DamagedError
 from perdure.interop.carried import Carried, Contents, Leaf, described_array
 from perdure.interop.kinds.torch import described_leaves
-from perdure.interop.plain_trees import Losses
+from perdure.interop.losses import Losses
 from perdure.interop.torch_archives import TorchArchive, open_torch
 from perdure.interop.torch_dtypes import dtype_named
 from perdure.interop.torch_shards import METADATA, MODULE, Chunk, Item, Stored, read_items

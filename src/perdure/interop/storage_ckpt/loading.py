@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from perdure.errors import UsageError
+from perdure.interop.changes import Change, apply_all
 from perdure.interop.storage_ckpt.adam_loading import Found, told_of
 from perdure.interop.storage_ckpt.agents import notes_on_targets
 from perdure.interop.storage_ckpt.matching import Wanted, agrees_in_names, check_sections
 from perdure.interop.storage_ckpt.parts import ORDERS, Part, arranged
 from perdure.interop.storage_ckpt.saving import check_dtype, count_name, counts_of
 from perdure.interop.storage_ckpt.sections import Section, StorageCheckpoint
-from perdure.interop.storage_ckpt.slots import Change, Slot, apply_all
+from perdure.interop.storage_ckpt.slots import Slot
 
 Pairs = list[tuple[Part, Slot, Section]]
 

@@ -7,9 +7,10 @@ import numpy as np
 
 from perdure.contract.naming import name_of
 from perdure.errors import UsageError
+from perdure.interop.changes import Change, Setting
 from perdure.interop.storage_ckpt.nnx_walk import NnxLayers, named_slots, paths_of
 from perdure.interop.storage_ckpt.optax_states import bound_betas, split_states
-from perdure.interop.storage_ckpt.slots import Adam, Change, Names, NewAdam, Setting, Slot
+from perdure.interop.storage_ckpt.slots import Adam, Names, NewAdam, Slot
 from perdure.interop.storage_ckpt.walk import slots_by_name, slots_of
 
 _WITHOUT = "Save without it (save_moments=False), or keep the optimizer in a checkpoint of perdure's."

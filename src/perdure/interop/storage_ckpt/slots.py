@@ -1,11 +1,13 @@
-"""The tensors of a module as the format names and lays them out, and changes to them that can be taken back."""
+"""The tensors of a module as the format names and lays them out, and what a framework does for it."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
+
+from perdure.interop.changes import Change
 
 SlotKind = Literal["P", "S", "K"]
 
@@ -70,18 +72,6 @@ class NewAdam:
     """m and v by `id` of the parameter's tensor, in the module's shape."""
 
 
-class Change(Protocol):
-    """One thing to set, all that could fail of it done before."""
-
-    def apply(self) -> None:
-        """Sets it."""
-        ...
-
-    def undo(self) -> None:
-        """Puts back what was there before `apply`; does nothing if that was not called."""
-        ...
-
-
 class Side(Protocol):
     """What one framework does for the format."""
 
@@ -127,38 +117,3 @@ class Side(Protocol):
 
 Names = Sequence[str] | Mapping[str, str]
 """A user's own walk: names of the module's tensors in the file's order, or the file's names with the module's."""
-
-
-def apply_all(changes: Iterable[Change]) -> None:
-    """Applies all, or none: what is raised on the way is raised after everything has been put back."""
-    done: list[Change] = []
-    try:
-        for change in changes:
-            done.append(change)
-            change.apply()
-    except BaseException:
-        for change in reversed(done):
-            change.undo()
-        raise
-
-
-@dataclass
-class Setting:
-    """A change by two functions."""
-
-    get: Callable[[], Any]
-    put: Callable[[Any], None]
-    value: Any
-    before: Any = None
-    is_applied: bool = False
-
-    def apply(self) -> None:
-        """See `Change`."""
-        self.before = self.get()
-        self.is_applied = True
-        self.put(self.value)
-
-    def undo(self) -> None:
-        """See `Change`."""
-        if self.is_applied:
-            self.put(self.before)

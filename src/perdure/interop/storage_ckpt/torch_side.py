@@ -1,14 +1,14 @@
 """What PyTorch does for the format: values of tensors, and Adam's moments and steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from perdure.contract.naming import name_of
 from perdure.errors import UsageError
-from perdure.interop.storage_ckpt.slots import Adam, Change, Names, NewAdam, Setting, Slot
+from perdure.interop.changes import Change, Copied, Setting
+from perdure.interop.storage_ckpt.slots import Adam, Names, NewAdam, Slot
 from perdure.interop.storage_ckpt.torch_walk import TorchLayers, named_slots
 from perdure.interop.storage_ckpt.walk import slots_by_name, slots_of
 
@@ -41,7 +41,7 @@ class TorchSide:
 
     def change(self, slot: Slot, tensor: Any, array: np.ndarray) -> Change:
         """See `Side`."""
-        return _Copied(tensor, _staged(slot, tensor, array))
+        return Copied(tensor, _staged(slot, tensor, array))
 
     def check_covered(self, optimizer: Any, slots: Sequence[Slot]) -> None:
         """See `Side`."""
@@ -105,32 +105,6 @@ class TorchSide:
             entry = None if found is None else _entry(slot, groups[id(slot.tensor)], new.t, found)
             changes.append(_entry_change(optimizer.state, slot.tensor, entry))
         return changes
-
-
-@dataclass
-class _Copied:
-    """Values copied into a tensor in place, so that whoever holds it sees them."""
-
-    target: Any
-    staged: Any
-    before: Any = None
-
-    def apply(self) -> None:
-        """See `Change`."""
-        self.before = self.target.detach().clone()
-        _copy(self.target, self.staged)
-
-    def undo(self) -> None:
-        """See `Change`."""
-        if self.before is not None:
-            _copy(self.target, self.before)
-
-
-def _copy(target: Any, source: Any) -> None:
-    import torch
-
-    with torch.no_grad():
-        target.copy_(source)
 
 
 def _staged(slot: Slot, like: Any, array: np.ndarray) -> Any:
