@@ -5,6 +5,7 @@
 - A `console` block holds `$ perdure …` lines, each followed by what the tool says; `; echo $?` adds its exit code.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -36,6 +37,13 @@ class Executed:
 def blocks(document: str, language: str) -> list[str]:
     """The blocks of one language in a document, by its path from the project's root."""
     return [block for found, block in _BLOCK.findall(_text_of(document)) if found == language]
+
+
+def assert_shown(document: str, real: str) -> None:
+    """A document is what it would be if it were written now; where PERDURE_WRITE_DOCS is set it is written."""
+    if os.environ.get("PERDURE_WRITE_DOCS"):
+        (ROOT / document).write_text(real, encoding="utf-8")
+    assert real == _text_of(document)
 
 
 def execute(document: str, masked: Callable[[str], str]) -> Executed:

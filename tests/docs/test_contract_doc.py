@@ -3,12 +3,11 @@
 `PERDURE_WRITE_DOCS=1 python -m pytest tests/docs` writes the shown outputs anew.
 """
 
-import os
 import re
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import ROOT, execute
+from tests.docs.blocks import assert_shown, execute
 
 pytest.importorskip("flax")
 pytestmark = pytest.mark.jax
@@ -30,6 +29,4 @@ def test_the_document_s_code_runs_and_its_outputs_are_real(tmp_path: Path, monke
     monkeypatch.delenv("OMP_NUM_THREADS")
     document = execute(DOCUMENT, lambda output: masked(output, tmp_path))
 
-    if os.environ.get("PERDURE_WRITE_DOCS"):
-        (ROOT / DOCUMENT).write_text(document.real, encoding="utf-8")
-    assert document.real == (ROOT / DOCUMENT).read_text(encoding="utf-8")
+    assert_shown(DOCUMENT, document.real)

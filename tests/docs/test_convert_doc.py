@@ -3,14 +3,13 @@
 `PERDURE_WRITE_DOCS=1 python -m pytest tests/docs` writes the shown outputs anew.
 """
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.docs.blocks import ROOT, execute
+from tests.docs.blocks import ROOT, assert_shown, execute
 
 import perdure
 from perdure.tree.leaves import leaves
@@ -46,9 +45,7 @@ def test_the_document_s_code_runs_and_its_outputs_are_real(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     document = execute(DOCUMENT, lambda output: output.replace(f"{tmp_path}/", ""))
 
-    if os.environ.get("PERDURE_WRITE_DOCS"):
-        (ROOT / DOCUMENT).write_text(document.real, encoding="utf-8")
-    assert document.real == (ROOT / DOCUMENT).read_text(encoding="utf-8")
+    assert_shown(DOCUMENT, document.real)
 
     take: Any = document.namespace["take"]
     tree = perdure.read("imported")["networks"]

@@ -3,11 +3,10 @@
 `PERDURE_WRITE_DOCS=1 python -m pytest tests/docs` writes the shown outputs anew.
 """
 
-import os
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import ROOT, execute
+from tests.docs.blocks import ROOT, assert_shown, execute
 
 from perdure.interop.carried import WritableKind
 from perdure.interop.recognition import kinds
@@ -21,9 +20,7 @@ def test_the_document_s_code_runs_and_its_outputs_are_real(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     document = execute(DOCUMENT, str)
 
-    if os.environ.get("PERDURE_WRITE_DOCS"):
-        (ROOT / DOCUMENT).write_text(document.real, encoding="utf-8")
-    assert document.real == (ROOT / DOCUMENT).read_text(encoding="utf-8")
+    assert_shown(DOCUMENT, document.real)
 
 
 def test_every_kind_has_its_row_and_says_whether_it_is_written():
