@@ -4,23 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from perdure.errors import DamagedError
 from perdure.interop.losses import Losses
 from perdure.interop.pickled_arrays import KEY_SHAPES, PickledArray, PickledKey, array_in
 from perdure.interop.pickled_values import NOTHING, Name, Record
+from perdure.interop.unfolding import Unfolding
 from perdure.tree.paths import Path, format_path
-
-MAX_DEPTH = 60
-"""The deepest nesting; perdure's own format ends at 64."""
-
-MAX_GROWTH = 100
-"""How many times larger than the file the unfolded tree may be: shared parts stand at each of their places."""
-
-FREE_BYTES = 1 << 16
-"""What may unfold from any file, however small."""
-
-NODE_BYTES = 16
-"""What a node counts besides its content."""
 
 _STATES = frozenset({"flax.nnx.statelib.State"})
 _RAW_VALUES = ("_raw_value", "raw_value")
@@ -32,14 +20,14 @@ class PlainTrees:
     """Turns what `read_pickle` gives into what `perdure.save` takes."""
 
     def __init__(self, size_bytes: int, place: str, losses: Losses) -> None:
-        """Begins with a budget.
+        """Begins.
 
         Args:
-            size_bytes: the file's size; the trees may grow to `MAX_GROWTH` times that, all together.
+            size_bytes: the file's size; how far all trees together may unfold goes by it.
             place: the file, for messages.
             losses: where losses are noted.
         """
-        self._budget = FREE_BYTES + MAX_GROWTH * size_bytes
+        self._unfolding = Unfolding(size_bytes, place, "nnx-ppo writes no such file; take an undamaged copy.")
         self._place = place
         self._losses = losses
 
@@ -50,9 +38,7 @@ class PlainTrees:
             DamagedError: it is deeper or larger than the limits, contains itself, or holds a broken array.
             UnsupportedLeafError: an array has no exact form.
         """
-        if len(path) > MAX_DEPTH:
-            self._refuse(path[:5], f"more than {MAX_DEPTH} containers inside one another, or one that contains itself")
-        self._spend(NODE_BYTES, path)
+        self._unfolding.enter(path)
         match node:
             case dict():
                 return self._mapping(node, path)
@@ -66,11 +52,11 @@ class PlainTrees:
                 self._losses.add(path, f"{node}, a name of code, became that name as text.")
                 return str(node)
             case str() | bytes():
-                self._spend(len(node), path)
+                self._unfolding.spend(len(node), path)
         return node
 
     def _mapping(self, node: dict[Any, Any], path: Path) -> dict[Any, Any]:
-        self._spend(sum(len(key) for key in node if isinstance(key, str)), path)
+        self._unfolding.spend(sum(len(key) for key in node if isinstance(key, str)), path)
         return {key: self.plain(child, (*path, key)) for key, child in node.items()}
 
     def _record(self, record: Record, path: Path) -> Any:
@@ -89,14 +75,14 @@ class PlainTrees:
         return self._of_class(record, path)
 
     def _array(self, array: PickledArray, path: Path) -> np.ndarray | np.generic:
-        self._spend(array.value.nbytes, path)
+        self._unfolding.spend(array.value.nbytes, path)
         if array.weak_type:
             self._losses.add(path, "JAX's weak type is not kept; promotions with this array may give other dtypes.")
         return array.value
 
     def _key(self, key: PickledKey, path: Path) -> Any:
         """A typed key of JAX again where it is one of JAX's own kinds; perdure keeps its implementation."""
-        self._spend(key.data.nbytes, path)
+        self._unfolding.spend(key.data.nbytes, path)
         if key.implementation not in KEY_SHAPES:
             kind = (
                 f"a typed key of the implementation {key.implementation!r}, which JAX does not have, became its data."
@@ -130,16 +116,6 @@ class PlainTrees:
                 return self.plain(fields[field_name], path)
         self._losses.add(path, f"{name} became a mapping of its fields.")
         return self._mapping(fields, path)
-
-    def _spend(self, size_bytes: int, path: Path) -> None:
-        self._budget -= size_bytes
-        if self._budget < 0:
-            self._refuse(path[:5], f"the file unfolds to more than {MAX_GROWTH} times its size")
-
-    def _refuse(self, path: Path, what: str) -> None:
-        raise DamagedError(
-            f"{self._place}: {format_path(path)}: {what}. nnx-ppo writes no such file; take an undamaged copy."
-        )
 
 
 def _fields(state: Any) -> dict[str | int, Any] | None:

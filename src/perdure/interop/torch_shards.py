@@ -13,10 +13,10 @@ import numpy as np
 
 from perdure.errors import DamagedError
 from perdure.interop.pickled_values import Name, OddKey, Record
-from perdure.interop.plain_trees import MAX_DEPTH
 from perdure.interop.restricted_pickle import read_pickle
 from perdure.interop.torch_archives import TORCH
 from perdure.interop.torch_tensors import MAX_AXES, MAX_ELEMENTS, lengths_in
+from perdure.interop.unfolding import MAX_DEPTH
 
 METADATA = ".metadata"
 MODULE = "torch.distributed.checkpoint.metadata"

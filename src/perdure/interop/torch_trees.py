@@ -11,10 +11,10 @@ from perdure.errors import DamagedError, UnsupportedLeafError
 from perdure.interop.losses import Losses
 from perdure.interop.pickled_arrays import PickledArray, array_in
 from perdure.interop.pickled_values import Name, OddKey, PersistentId, Record
-from perdure.interop.plain_trees import FREE_BYTES, MAX_DEPTH, MAX_GROWTH, NODE_BYTES
 from perdure.interop.torch_archives import TorchArchive
 from perdure.interop.torch_tensors import NotReadError, Tensor, storage_in, tensor_in
 from perdure.interop.torch_values import READERS, set_items
+from perdure.interop.unfolding import Unfolding
 from perdure.tree.leaves import Tree
 from perdure.tree.paths import Path, format_path
 
@@ -40,7 +40,7 @@ class TorchTrees:
     """Turns what a file of `torch.save` holds into a plain tree; tensors stay `Tensor`, no storage is read."""
 
     def __init__(self, archive: TorchArchive, losses: Losses, *, fields_of: frozenset[str] = frozenset()) -> None:
-        """Begins with a budget: the tree may grow to `MAX_GROWTH` times the file.
+        """Begins; how far the tree may unfold goes by the size of the file.
 
         Args:
             archive: the file.
@@ -50,7 +50,7 @@ class TorchTrees:
         self._archive = archive
         self._losses = losses
         self._fields_of = _NAMESPACES | fields_of
-        self._budget = FREE_BYTES + MAX_GROWTH * archive.size_bytes
+        self._unfolding = Unfolding(archive.size_bytes, archive.place, _WAY_OUT)
         self._free_array_bytes = FREE_ARRAY_BYTES
         self._first_places: dict[str, Path] = {}
 
@@ -70,9 +70,7 @@ class TorchTrees:
 
     def plain(self, node: Any, path: Path) -> Any:
         """One node, or `LEFT_OUT`."""
-        if len(path) > MAX_DEPTH:
-            self._refuse(path[:5], f"more than {MAX_DEPTH} containers inside one another, or one that contains itself")
-        self._spend(NODE_BYTES, path)
+        self._unfolding.enter(path)
         match node:
             case dict():
                 return self._mapping(node, path)
@@ -84,7 +82,7 @@ class TorchTrees:
                 self._note(path, f"{node}, a name of code, became that name as text.")
                 return str(node)
             case str() | bytes():
-                self._spend(len(node), path)
+                self._unfolding.spend(len(node), path)
         return node
 
     def _mapping(self, node: dict[Any, Any], path: Path) -> dict[Any, Any]:
@@ -93,7 +91,7 @@ class TorchTrees:
             if isinstance(key, OddKey):
                 self._note(path, f"an entry with a key of {_kind(key.value)}, neither text nor an integer, not read.")
                 continue
-            self._spend(len(key) if isinstance(key, str) else 0, path)
+            self._unfolding.spend(len(key) if isinstance(key, str) else 0, path)
             value = self.plain(child, (*path, key))
             if value is not LEFT_OUT:
                 found[key] = value
@@ -130,14 +128,14 @@ class TorchTrees:
                 raise
             raise DamagedError(f"{place}: {error}. {_WAY_OUT}") from error
         if isinstance(array, PickledArray):
-            self._spend(array.value.nbytes, path)
+            self._unfolding.spend(array.value.nbytes, path)
             return array.value
         return self._object(node, path) if isinstance(node, Record) else LEFT_OUT
 
     def _tensor(self, tensor: Tensor, path: Path) -> Tensor:
         free = min(tensor.nbytes, self._free_array_bytes)
         self._free_array_bytes -= free
-        self._spend(tensor.nbytes - free, path)
+        self._unfolding.spend(tensor.nbytes - free, path)
         for note in tensor.notes:
             self._note(path, note)
         first = self._first_places.setdefault(tensor.storage, path)
@@ -190,14 +188,6 @@ class TorchTrees:
     def _left_out(self, path: Path, what: str) -> Any:
         self._note(path, f"{what}, not read.")
         return LEFT_OUT
-
-    def _spend(self, size_bytes: int, path: Path) -> None:
-        self._budget -= size_bytes
-        if self._budget < 0:
-            self._refuse(path[:5], f"the file unfolds to more than {MAX_GROWTH} times its size")
-
-    def _refuse(self, path: Path, what: str) -> None:
-        raise DamagedError(f"{self._archive.place}: {format_path(path)}: {what}. {_WAY_OUT}")
 
 
 _WAY_OUT = "Take an undamaged copy of the file."
