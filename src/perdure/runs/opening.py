@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.adapters.resolve import Resolver
-from perdure.checkpoint.capture import Counters, capture, empty_rings
+from perdure.checkpoint.capture import Captured, Counters, capture, empty_rings
+from perdure.checkpoint.opening import Opened
 from perdure.checkpoint.restore import Conditions, Restored, restore
 from perdure.contract.arithmetic import arithmetic
 from perdure.contract.horizon import Progress, progress_of, total_of
@@ -17,7 +18,7 @@ from perdure.runs.chain import Chain
 from perdure.runs.choosing import rankings_of
 from perdure.runs.code import Code, code_at_launch
 from perdure.runs.committer import Committer, Past, Terms
-from perdure.runs.contract_terms import ContractTerms, judge
+from perdure.runs.contract_terms import ContractTerms, Verdict, judge
 from perdure.runs.crash_loop import refuse_crash_loop
 from perdure.runs.directory import RunDirectory
 from perdure.runs.journal import Journal
@@ -213,19 +214,7 @@ def _resume(opening: Opening) -> OpenRun:
     fresh = capture(opening.targets, opening.resolver, Counters())
     check_class(fresh, opening.requires)
     verdict = judge(terms, terms.contract(fresh), manifest)
-    recorded = frozenset(accepted_for(history, opened.digest))
-    overrides = replace(terms.overrides, recorded=recorded, amended=frozenset(manifest.amended))
-    saved, digests = opened.snapshot, opened.digests
-    if opening.orders.left_fresh is not None:
-        saved, digests = _without(saved, opening.orders.left_fresh, fresh.snapshot), None
-    restored = restore(
-        saved,
-        opening.targets,
-        opening.resolver,
-        f"{directory.path}, {opened.name}",
-        digests=digests,
-        conditions=Conditions(verdict.findings, overrides, manifest.contract.get(START, {}), fresh),
-    )
+    restored = _restored(opening, opened, frozenset(accepted_for(history, opened.digest)), fresh, verdict)
     surroundings = surroundings_now(record, history, opening.variables)
     journal = Journal(directory, opening.sinks)
     try:
@@ -236,7 +225,7 @@ def _resume(opening: Opening) -> OpenRun:
         changes_contract = bool(restored.accepted or verdict.totals) or has_pending_launch(history, opened.digest)
         before = latest_launch(record, history)
         launch = launch_to_keep(launch_of(opening.launch), before, changes_contract=changes_contract)
-        resumption = Resumption(found, restored, verdict, overrides.reason, launch, notices)
+        resumption = Resumption(found, restored, verdict, terms.overrides.reason, launch, notices)
         journal.lineage.append("resumed", **resumption.facts(), **surroundings.facts(), **opening.said())
         counters = Counters(manifest.env_steps, manifest.updates, manifest.boundary)
         total, trained_s = total_of(verdict.contract.get("horizon", {})), manifest.trained_s
@@ -259,6 +248,26 @@ def _resume(opening: Opening) -> OpenRun:
         chain=_chain(opening, journal, opened.snapshot),
         progress=progress,
         notices=notices,
+    )
+
+
+def _restored(
+    opening: Opening, opened: Opened, recorded: frozenset[str], fresh: Captured, verdict: Verdict
+) -> Restored:
+    """The checkpoint goes into the targets, or nothing does; `recorded` was accepted at earlier resumes."""
+    manifest = opened.manifest
+    overrides = opening.contract_terms.overrides
+    overrides = replace(overrides, recorded=recorded, amended=frozenset(manifest.amended))
+    saved, digests = opened.snapshot, opened.digests
+    if opening.orders.left_fresh is not None:
+        saved, digests = _without(saved, opening.orders.left_fresh, fresh.snapshot), None
+    return restore(
+        saved,
+        opening.targets,
+        opening.resolver,
+        f"{opening.directory.path}, {opened.name}",
+        digests=digests,
+        conditions=Conditions(verdict.findings, overrides, manifest.contract.get(START, {}), fresh),
     )
 
 
