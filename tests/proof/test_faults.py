@@ -20,6 +20,7 @@ FAULTS = {
 
 OWN_NOISE = {
     "set_order": "The order of a set",
+    "threads": "threads or a device that sum in another order",
     "unseeded_env": "an environment without a seed",
     "wall_time": "The time",
 }

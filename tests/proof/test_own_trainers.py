@@ -18,6 +18,7 @@ COMMANDS = {
     "examples/torch_ppo.py": [str(ROOT / "examples" / "torch_ppo.py"), "--run", "runs/x"],
     "examples/torch_dqn.py": [str(ROOT / "examples" / "torch_dqn.py"), "--run", "runs/x"],
     "examples/torch_sac.py": [str(ROOT / "examples" / "torch_sac.py"), "--run", "runs/x"],
+    "examples/sb3_ppo.py": [str(ROOT / "examples" / "sb3_ppo.py"), "--run", "runs/x"],
 }
 
 
