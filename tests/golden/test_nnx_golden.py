@@ -24,7 +24,7 @@ SCRIPT = HERE / "nnx_golden.py"
 OTHER = ROOT / ".cache" / "other-jax" / "bin" / "python"
 STEPS = 10
 
-pytestmark = pytest.mark.jax
+pytestmark = [pytest.mark.jax, pytest.mark.full]
 
 
 def told_by(python: str | Path, *arguments: str | Path) -> dict[str, Any]:

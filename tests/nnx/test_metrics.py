@@ -56,6 +56,7 @@ def train(toys, level, percentiles=None, run=None):
     return train_ppo(CARTPOLE, networks, config, log_fn=lambda row, _: logged.append(row), run=run), logged
 
 
+@pytest.mark.full
 def test_measuring_everything_changes_no_bit(toys):
     states = [
         toys.leaves_of_state(train(toys, level)[0].training_state) for level in (LoggingLevel.NONE, LoggingLevel.ALL)

@@ -187,6 +187,7 @@ def test_each_epoch_deals_every_environment_once():
     assert epochs[0].tolist() != epochs[1].tolist()
 
 
+@pytest.mark.full
 def test_a_recurrent_network_trains(toys):
     rngs = nnx.Rngs(0)
     actor = Sequential([toys.Memory(1), *make_mlp_layers([1, 2], rngs), CategoricalSampler(rngs)])
@@ -200,6 +201,7 @@ def test_a_recurrent_network_trains(toys):
     assert np.isfinite(list(result.final_metrics.values())).all()
 
 
+@pytest.mark.full
 def test_pendulum_trains_with_the_tanh_normal_sampler(toys):
     env = GymnaxEnvironment("Pendulum-v1")
     result = train_ppo(env, toys.small_networks(env), toys.small_config())
@@ -231,6 +233,7 @@ def cartpole(total_steps: int, seed: int) -> list[float]:
     return [entry["episode_reward_mean"] for entry in result.eval_history]
 
 
+@pytest.mark.full
 def test_cartpole_is_being_learned():
     assert cartpole(16_384, seed=0)[-1] > 100.0, "a random policy falls after about 20 steps"
 

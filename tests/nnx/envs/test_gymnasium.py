@@ -112,6 +112,7 @@ def parameters(result: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.state(result.training_state.networks, nnx.Param))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("truncates", [True, False], ids=["truncated", "terminated"])
 @pytest.mark.parametrize("carries", [True, False], ids=["recurrent", "feed-forward"])
 def test_training_learns_what_it_learns_in_the_same_environment_in_jax(truncates: bool, carries: bool):

@@ -24,7 +24,7 @@ from perdure.nnx import (
 )
 from perdure.nnx.envs import RecallCue
 
-pytestmark = pytest.mark.jax
+pytestmark = [pytest.mark.jax, pytest.mark.full]
 
 LENGTH, BATCH = 24, 3
 ENV = EpisodeWrapper(RecallCue(cues=3, delay=2, trials=2), 7)
