@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import perdure
+from perdure.cli.proof_report import document, print_verdict
 from perdure.errors import UsageError
 from perdure.proof.evidence import Parting
 from perdure.proof.plan import Plan
@@ -93,6 +94,39 @@ def test_straight_runs_that_are_equal_by_luck_do_not_blame_the_resume(tmp_path: 
     assert (verdict.is_exact, verdict.is_deterministic) == (False, False)
     again = [] if lucky == 2 else ["straight_there", "interrupted_there", "interrupted_there"]
     assert [path.parent.name for path in calls[4:]] == [*again, "straight_leaf", "again_leaf"]
+
+
+@pytest.mark.parametrize("at_the_leaf", ["equal", "equal_even_at_the_end"])
+def test_runs_for_the_leaf_that_are_equal_by_luck(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at_the_leaf: str
+):
+    """The two that parted have a checkpoint of their end, where the leaf is found unless they met again."""
+    calls: list[Path] = []
+
+    def differs_once(directory: Path) -> None:
+        calls.append(directory)
+        with perdure.Run(directory, horizon=100, background=False) as run:
+            weights = run.restore(weights=np.ones(2)).weights
+            while not run.is_finished:
+                is_met = at_the_leaf != "equal" and run.boundary_number == 3
+                weights = np.ones(2) if is_met else weights * (1.1 if len(calls) != 2 else 1.2)
+                run.boundary(env_steps=run.env_steps + 1, weights=weights)
+            run.finish()
+
+    verdict = Proof(InProcess(differs_once), tmp_path, Plan(4)).run()
+    print_verdict(verdict, (4, 1.0), None)
+
+    assert [path.parent.name for path in calls] == ["straight", "again", "straight_leaf", "again_leaf"]
+    assert verdict.located is not None
+    shown = capsys.readouterr().out
+    assert "parts        first differs at boundary 1: weights" in shown
+    if at_the_leaf == "equal":
+        assert (verdict.located.boundary, len(verdict.located.leaves)) == (4, 1)
+        assert "(one | the other; at boundary 4, for the runs made again for it were equal)" in shown
+        assert document(verdict, None, (4, 1.0), None)["leaves_at"] == 4
+    else:
+        assert not verdict.located.leaves
+        assert "first leaf   not found: the runs made again for it were equal" in shown
 
 
 def test_twin_a_resume_that_is_always_as_wrong_is_blamed(tmp_path: Path):

@@ -9,6 +9,7 @@ from typing import Any
 from perdure.cli.chain_diff import told
 from perdure.cli.output import count, print_table
 from perdure.proof.evidence import Compared, Parting
+from perdure.proof.locating import Located
 from perdure.proof.mutate import Mutation
 from perdure.proof.verdict import Verdict
 
@@ -68,18 +69,27 @@ def _print_parting(verdict: Verdict, parting: Parting) -> None:
     print(f"parts        {where}")
     if verdict.failed is not None:
         print(verdict.failed.tail())
-    if verdict.located is not None and verdict.located.leaves:
-        leaves = verdict.located.leaves
-        sides = "straight | interrupted" if verdict.is_deterministic else "one | the other"
-        print(f"first leaf   {leaves[0]}   ({sides})")
-        for leaf in leaves[1:SHOWN]:
-            print(f"             {leaf}")
-        if len(leaves) > SHOWN:
-            print(f"             … and {count(len(leaves) - SHOWN, 'leaf')} more")
+    if verdict.located is not None:
+        _print_leaves(verdict, verdict.located)
     if verdict.causes:
         print("likely causes")
         for cause in verdict.causes:
             print(textwrap.fill(cause, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False))
+
+
+def _print_leaves(verdict: Verdict, located: Located) -> None:
+    leaves, difference = located.leaves, verdict.outcome.difference if isinstance(verdict.outcome, Parting) else None
+    if not leaves:
+        print("first leaf   not found: the runs made again for it were equal; once more may show it")
+        return
+    sides = "straight | interrupted" if verdict.is_deterministic else "one | the other"
+    is_later = difference is not None and difference.boundary != located.boundary
+    where = f"; at boundary {located.boundary}, for the runs made again for it were equal" if is_later else ""
+    print(f"first leaf   {leaves[0]}   ({sides}{where})")
+    for leaf in leaves[1:SHOWN]:
+        print(f"             {leaf}")
+    if len(leaves) > SHOWN:
+        print(f"             … and {count(len(leaves) - SHOWN, 'leaf')} more")
 
 
 def print_mutations(mutations: Sequence[Mutation], verdict: Verdict) -> None:
@@ -117,6 +127,7 @@ def document(verdict: Verdict, mutations: Sequence[Mutation] | None, cost: Cost,
         "resumed_at": verdict.resumes,
         "compared": asdict(outcome) if isinstance(outcome, Compared) else None,
         "difference": _difference(outcome) if isinstance(outcome, Parting) else None,
+        "leaves_at": None if located is None else located.boundary,
         "leaf_count": None if located is None else len(located.leaves),
         "leaves": [] if located is None else [asdict(leaf) for leaf in located.leaves[:SHOWN]],
         "likely_causes": verdict.causes,

@@ -19,6 +19,8 @@ class Located:
 
     leaves: tuple[Difference, ...]
     """Every leaf that differs, in the order of the components' names."""
+    boundary: int
+    """Where these two states stand."""
     adapters: Mapping[str, str]
     """Component -> the adapter that captured it."""
     fidelity: Mapping[str, str]
@@ -42,6 +44,7 @@ def locate(first: Path, second: Path, run: str, boundary: int, ignored: Ignored)
     parts = a.snapshot.components
     return Located(
         tuple(sorted(differences, key=lambda difference: difference.path in COUNTERS)),
+        boundary,
         {name: part.adapter for name, part in parts.items()},
         {name: part.fidelity for name, part in parts.items()},
     )

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from perdure.errors import NoRunError, UsageError
@@ -63,7 +64,7 @@ class Proof:
         ignored = never_drawn([straight, again])
         outcome = compare_folders(straight, again, ignored)
         if isinstance(outcome, Parting):
-            return self._blame_script(outcome, end, finished=finished, ignored=ignored)
+            return self._blame_script(outcome, (straight, again), end, finished=finished, ignored=ignored)
         stops = self.plan.stops(end)
         interrupted = self.folder / "interrupted"
         failed = self._interrupt_until_resumed(interrupted, stops)
@@ -138,14 +139,18 @@ class Proof:
         ended = self.runner.run(folder, Orders(until, saves_each, leaves_fresh), f"resumed, to boundary {until}")
         return None if ended.is_well else ended
 
-    def _blame_script(self, parting: Parting, end: int, *, finished: bool, ignored: Ignored) -> Verdict:
-        """Two straight runs differ: two more go up to there, for the leaf."""
+    def _blame_script(
+        self, parting: Parting, parted: tuple[Path, Path], end: int, *, finished: bool, ignored: Ignored
+    ) -> Verdict:
+        """Two runs differ for no reason of a resume: two more go up to there, for the leaf."""
         boundary = end if parting.difference is None else parting.difference.boundary
         until = max(boundary, 1)
         pair = self.folder / "straight_leaf", self.folder / "again_leaf"
         for folder in pair:
             self.straight(folder, until, f"straight to boundary {until}, for the leaf")
         located = locate(*pair, parting.run, boundary, ignored)
+        if located is None or not located.leaves:  # these two are equal by luck, those that parted are there still
+            located = locate(*parted, parting.run, end, ignored) or located
         helps = self.runner.sets_hash_seed and self._is_equal_with_hash_seed(until, ignored)
         causes = likely_causes(_symptoms(parting, boundary, located, is_resume=False, hash_seed_helps=helps))
         return Verdict(end, finished, (), False, parting, ignored, located, tuple(causes))
@@ -163,7 +168,8 @@ class Proof:
         """The interrupted run differs: runs both again up to there, for the leaf."""
         boundary = end if parting.difference is None else parting.difference.boundary
         if self._is_before_resumes(parting):
-            return self._blame_script(parting, end, finished=finished, ignored=ignored)
+            parted = self.folder / "straight", self.folder / "interrupted"
+            return self._blame_script(parting, parted, end, finished=finished, ignored=ignored)
         located = None
         before = tuple(stop for stop in self._resumed_at(parting.run, stops) if stop < boundary)
         if parting.difference is not None and before:
@@ -171,7 +177,7 @@ class Proof:
             self.straight(pair[0], boundary, f"straight to boundary {boundary}, for the leaf")
             self.interrupt(pair[1], before, boundary)
             if flaw := self._chance_in(pair, ignored):
-                return self._blame_script(flaw, end, finished=finished, ignored=ignored)
+                return self._blame_script(*flaw, end, finished=finished, ignored=ignored)
             located = locate(*pair, parting.run, boundary, ignored)
         causes = likely_causes(
             _symptoms(parting, boundary, self._resembling(parting, located, ignored), is_resume=True)
@@ -185,12 +191,14 @@ class Proof:
             return False
         return parting.difference.boundary < min(went_on_from(run), default=0)
 
-    def _chance_in(self, there: tuple[Path, Path], ignored: Ignored) -> Parting | None:
+    def _chance_in(self, there: tuple[Path, Path], ignored: Ignored) -> tuple[Parting, tuple[Path, Path]] | None:
         """Where a run differs from the same one made before: two straight runs may be equal by luck."""
-        straight = first_parting(self.folder / "straight", there[0], ignored)
-        if straight is not None or self.plan.kill:  # one that was killed is not made again in the same way
-            return straight
-        return first_parting(self.folder / "interrupted", there[1], ignored)
+        made_alike = ("straight",) if self.plan.kill else ("straight", "interrupted")  # no kill is made again alike
+        for name, again in zip(made_alike, there, strict=False):
+            before = self.folder / name
+            if parting := first_parting(before, again, ignored):
+                return parting, (before, again)
+        return None
 
     def _resumed_at(self, run: str, stops: tuple[int, ...]) -> tuple[int, ...]:
         """Boundaries that the interrupted run went on from: a killed one went back to its last checkpoint."""
@@ -205,7 +213,7 @@ class Proof:
         folders = self.folder / "straight", self.folder / "interrupted"
         difference = parting.difference
         found = resemblances(*folders, parting.run, difference.boundary, difference.components, ignored)
-        return Located(located.leaves, located.adapters, located.fidelity, found)
+        return replace(located, resembles=found)
 
 
 _WAY_OUT_OF_TIME = "Give it more with --timeout, or go for fewer boundaries with --until."

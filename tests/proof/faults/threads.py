@@ -11,7 +11,7 @@ import perdure
 
 MENDED = "--mended" in sys.argv
 
-rng, weights = np.random.default_rng(1), np.ones(3)
+rng, weights = np.random.default_rng(1), np.ones(100)
 
 
 def gradients(noise: np.ndarray) -> list[np.ndarray]:
@@ -35,7 +35,7 @@ def gradients(noise: np.ndarray) -> list[np.ndarray]:
 with perdure.Run("runs/x", horizon=100) as run:
     weights = run.restore(rng=rng, weights=weights).weights
     while not run.is_finished:
-        for gradient in gradients(rng.normal(size=(8, 3)) * 10.0 ** np.arange(-4, 4)[:, None]):
+        for gradient in gradients(rng.normal(size=(8, 100)) * 10.0 ** np.arange(-4, 4)[:, None]):
             weights = weights + gradient
         run.boundary(env_steps=run.env_steps + 1, weights=weights)
     run.finish()
