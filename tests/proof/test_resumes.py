@@ -97,9 +97,7 @@ def test_straight_runs_that_are_equal_by_luck_do_not_blame_the_resume(tmp_path: 
 
 
 @pytest.mark.parametrize("at_the_leaf", ["equal", "equal_even_at_the_end"])
-def test_runs_for_the_leaf_that_are_equal_by_luck(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], at_the_leaf: str
-):
+def test_runs_for_the_leaf_that_are_equal_by_luck(tmp_path: Path, capsys: pytest.CaptureFixture[str], at_the_leaf: str):
     """The two that parted have a checkpoint of their end, where the leaf is found unless they met again."""
     calls: list[Path] = []
 
