@@ -273,6 +273,7 @@ HARMS: dict[str, tuple[Harm, str]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_run_steps_back_from_a_damaged_checkpoint_and_moves_it_aside(
     harm: str, run: Path, straight: Path, comparing: ModuleType, numpy_loop: ModuleType

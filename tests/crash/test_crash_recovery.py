@@ -167,6 +167,7 @@ def run_sequence(steps: Iterable[tuple[str, int]], most_undecided: int) -> None:
         world.do(call, at)
 
 
+@pytest.mark.full
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=Steps)
 def test_any_sequence_survives_a_power_loss_at_any_instant(steps: list[tuple[str, int]]) -> None:

@@ -190,6 +190,7 @@ def train(path: Path, until: int, *, background: bool = False) -> np.ndarray:
     return value
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "ever after"])
 def test_a_resume_survives_whatever_call_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool) -> None:
     """Damage to step back from, leftovers to remove: it fails and says why, or goes on; the next one is exact."""

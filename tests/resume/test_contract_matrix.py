@@ -120,6 +120,7 @@ def ripples(expected: list[Refused]) -> tuple[str, ...]:
     return parts if is_wide else ()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("clean_process")
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_the_refusal_offers_lets_it_pass_and_nothing_else_does(case: str, begun: Path, tmp_path: Path):

@@ -73,6 +73,7 @@ def test_a_run_resumed_from_k_equals_the_run_never_stopped(
     assert (result.total_steps, result.total_iterations) == (UPDATES * nnx_gymnasium.STEPS_PER_UPDATE, UPDATES)
 
 
+@pytest.mark.full
 def test_the_training_reaches_what_its_twins_lose(
     env_id: str, straight_runs: dict[str, Path], comparing: ModuleType
 ) -> None:
@@ -106,6 +107,7 @@ def test_every_reset_of_the_script_is_tried(nnx_gymnasium: ModuleType) -> None:
     assert TWINS.keys() == nnx_gymnasium.RESETS.keys()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", TWINS)
 def test_twin_a_part_that_is_reset_after_the_restore_is_found(
     what: str,
