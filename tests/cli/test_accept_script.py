@@ -14,6 +14,8 @@ import pytest
 from perdure.errors import ContractError, UsageError
 from perdure.runs.lineage import read_lineage
 
+pytestmark = pytest.mark.full
+
 SCRIPT = Path(__file__).with_name("toy_script.py")
 TOOL = [sys.executable, "-m", "perdure"]
 FASTER = ["--accept", "algorithm.learning_rate=0.1:0.2"]
