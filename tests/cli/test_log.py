@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import perdure
 from perdure.cli.log import summary
 from perdure.runs.record import read_record
 
@@ -57,10 +58,31 @@ def test_a_run_that_was_killed(perdure_cli, toy: ModuleType, run_path: Path):
     resumed = texts(perdure_cli("log", run_path).out)
 
     assert without_seconds(killed[-1]) == (
-        "1 attempt, at least … s of training, open: it is running, or ended without a word"
+        "1 attempt, at least … s of training, ended without a word: killed, or the machine stopped"
     )
     assert resumed[2] == "the process before had ended without a word: killed, or the machine stopped"
     assert without_seconds(resumed[-1]) == "2 attempts, … s of training"
+
+
+def test_a_run_that_is_running(perdure_cli, tmp_path: Path):
+    with perdure.Run(tmp_path / "run", background=False) as run:
+        run.restore(steps=0)
+        shown = texts(perdure_cli("log", tmp_path / "run").out)
+    after = texts(perdure_cli("log", tmp_path / "run").out)
+
+    assert without_seconds(shown[-1]) == "1 attempt, at least … s of training, running"
+    assert without_seconds(after[-1]) == "1 attempt, … s of training"
+
+
+def test_a_run_whose_lock_may_not_be_read(perdure_cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refused(_path: Path) -> bool:
+        raise PermissionError
+
+    with perdure.Run(tmp_path / "run", background=False) as run:
+        run.restore(steps=0)
+        monkeypatch.setattr("perdure.cli.log.is_held", refused)
+        shown = texts(perdure_cli("log", tmp_path / "run").out)[-1]
+    assert shown.endswith("open: it is running, or ended without a word")
 
 
 def test_a_fork_before_and_after_its_first_resume(perdure_cli, toy: ModuleType, run_path: Path, tmp_path: Path):

@@ -9,6 +9,7 @@ from perdure.cli.output import count, print_json, print_table
 from perdure.errors import DamagedError
 from perdure.runs.directory import RunDirectory, newest_first, open_directory
 from perdure.runs.lineage import read_lineage
+from perdure.runs.lock import is_held
 from perdure.runs.record import read_record
 from perdure.runs.story import hours, story
 
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [(sentence.at[:19].replace("T", " "), sentence.text) for sentence in story(events)]
     if rows:
         print_table(rows)
-    print(summary(events))
+    print(summary(events, is_running=_is_running(directory)))
     return ExitCode.DONE
 
 
@@ -55,8 +56,20 @@ def _events(directory: RunDirectory) -> list[dict[str, Any]]:
 _INDEPENDENT = "The checkpoints do not depend on it: `perdure verify` examines them."
 
 
-def summary(events: Sequence[dict[str, Any]]) -> str:
-    """The last line: attempts, training time, acceptances, and whether it ended."""
+def _is_running(directory: RunDirectory) -> bool | None:
+    try:
+        return is_held(directory.lock)
+    except PermissionError:
+        return None
+
+
+def summary(events: Sequence[dict[str, Any]], *, is_running: bool | None = None) -> str:
+    """The last line: attempts, training time, acceptances, and whether it ended.
+
+    Args:
+        events: the lineage.
+        is_running: whether a process has the run open; None: that cannot be told.
+    """
     attempts = sum(event["event"] in ("started", "resumed") and not event.get("forked_from") for event in events)
     if not attempts:
         return "no attempt yet"
@@ -68,8 +81,16 @@ def summary(events: Sequence[dict[str, Any]]) -> str:
     if accepted:
         parts.append(f"{count(accepted, 'difference')} accepted")
     if not ended:
-        parts.append("open: it is running, or ended without a word")
+        parts.append(_OPEN[is_running])
     return ", ".join(parts)
+
+
+_OPEN = {
+    True: "running",
+    False: "ended without a word: killed, or the machine stopped",
+    None: "open: it is running, or ended without a word",
+}
+"""What is said of a run whose last event is no end, by whether a process holds its lock."""
 
 
 def _accepted(events: Sequence[dict[str, Any]]) -> set[str]:
