@@ -90,6 +90,23 @@ def test_a_component_of_a_checkpoint_goes_out_and_comes_in_again(tmp_path: Path)
     assert same(content["linear1.weight"], network["layers"][1]["w"])
 
 
+def test_losses_of_components_that_were_not_asked_for_are_not_told(tmp_path: Path):
+    """Names that begin alike are kept apart, and what two components have in common is told of the one."""
+    shared = np.zeros(2, np.float32)
+    perdure.save(tmp_path / "saved", net={"a": shared, "b": shared}, net2={"a": shared, "k": [shared, shared]})
+    whole = convert(tmp_path / "saved", tmp_path / "whole.safetensors").losses
+    first = convert(tmp_path / "saved", tmp_path / "first.safetensors", component="net").losses
+    second = convert(tmp_path / "saved", tmp_path / "second.safetensors", component="net2").losses
+
+    copies = "the same object as net/a; it became a copy."
+    assert f"net/b and 3 more: {copies}" in whole
+    assert f"net/b: {copies}" in first
+    assert f"net2/a and 2 more: {copies}" in second
+    assert [loss for loss in first if loss.startswith("net2")] == ["net2: left out, for only net was asked for."]
+    assert [loss for loss in second if loss.startswith("net:")] == ["net: left out, for only net2 was asked for."]
+    assert not any(loss.startswith("net/") for loss in second)
+
+
 def test_a_dry_run_writes_nothing_and_says_the_same(tmp_path: Path):
     perdure.save(tmp_path / "saved", network={"w": np.zeros(2, np.float32)})
     rules = [r"network\.=policy."]

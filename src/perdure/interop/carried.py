@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from perdure.errors import UsageError
+from perdure.interop.losses import Losses
 from perdure.tree.leaves import Tree
 
 ORDER = "its order in memory is not kept; sums over it may round otherwise."
@@ -48,8 +49,13 @@ class Carried:
     """Nested dicts, lists and tuples of NumPy arrays and plain values. Flat files give flat dicts."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What was said beside the leaves; plain values."""
-    losses: Sequence[str] = ()
-    """What came in another form or not at all, `PLACE: SENTENCE` each."""
+    noted: Losses = field(default_factory=Losses)
+    """What came in another form or not at all."""
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The same, `PLACE: SENTENCE` each."""
+        return self.noted.lines()
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,11 +107,12 @@ def component_of(carried: Carried, name: str | None) -> Carried:
     if key is None:
         raise UsageError(f"--component {name}: there is none; there are {', '.join(map(str, carried.tree))}.")
     part = carried.tree[key]
-    losses = Losses()
-    for other in (other for other in carried.tree if other != key):
-        losses.add(str(other), f"left out, for only {name} was asked for.")
+    others = [str(other) for other in carried.tree if other != key]
+    noted = carried.noted.outside_of(others)
+    for other in others:
+        noted.add(other, f"left out, for only {name} was asked for.")
     tree = part if isinstance(part, dict) else {key: part}
-    return replace(carried, tree=tree, losses=(*carried.losses, *losses.lines()))
+    return replace(carried, tree=tree, noted=noted)
 
 
 def mapped(carried: Carried, rules: Sequence[Rule], losses: Losses) -> tuple[Carried, dict[str, str]]:

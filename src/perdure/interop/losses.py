@@ -1,5 +1,6 @@
 """What a conversion carries in another form or not at all."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from perdure.tree.paths import Path, format_path
@@ -24,6 +25,17 @@ class Losses:
     def lines(self) -> tuple[str, ...]:
         """`PLACE: SENTENCE` each, in the order of their first places."""
         return tuple(f"{_told(places)}: {what}" for what, places in self._places.items())
+
+    def outside_of(self, components: Collection[str]) -> "Losses":
+        """Those of all places that are in none of these components."""
+        kept = {
+            what: [place for place in places if not _is_in(place, components)] for what, places in self._places.items()
+        }
+        return Losses({what: places for what, places in kept.items() if places})
+
+
+def _is_in(place: str, components: Collection[str]) -> bool:
+    return any(place == name or place.startswith((f"{name}/", f"{name}.")) for name in components)
 
 
 def _told(places: list[str]) -> str:

@@ -86,7 +86,7 @@ class NnxPpoDirectory:
             **{name: metadata[name] for name in ENTRIES if name not in (KEYS, "step")},
         }
         _note_what_orbax_lost(state["networks"], losses)
-        return Carried(state, {"env_steps": metadata["step"]}, losses.lines())
+        return Carried(state, {"env_steps": metadata["step"]}, losses)
 
 
 def _part(directory: Path, losses: Losses) -> Any:

@@ -78,7 +78,7 @@ class OrbaxDirectory:
         if not isinstance(tree, dict):
             losses.add("root", "a list became a dict of its positions: what is carried has names.")
             tree = dict(enumerate(tree))
-        return Carried(tree, _metadata(found), losses.lines())
+        return Carried(tree, _metadata(found), losses)
 
     def prepare(self, carried: Carried, *, widen: bool) -> Prepared:
         """Checks whether Orbax can hold it; the installed Orbax writes it.

@@ -49,7 +49,7 @@ class PerdureDirectory:
         for name, part in snapshot.components.items():
             if part.adapter not in PLAIN_ADAPTERS:
                 losses.add(name, f"captured by {part.adapter}, {NO_TARGETS}")
-        return Carried(tree, _metadata(snapshot), losses.lines())
+        return Carried(tree, _metadata(snapshot), losses)
 
     def prepare(self, carried: Carried, *, widen: bool) -> Prepared:
         """Captures what is carried; components are the dicts at its root, if all there are dicts with plain names.

@@ -79,7 +79,7 @@ class SafetensorsFile:
         for note in notes:
             losses.add(PLAIN, note)
         rest = {key: text for key, text in metadata.items() if key != PLAIN}
-        return Carried(tree | plain, rest, losses.lines())
+        return Carried(tree | plain, rest, losses)
 
     def prepare(self, carried: Carried, *, widen: bool) -> Prepared:
         """Arrays by their dotted names; plain values go into the metadata, as JSON.

@@ -62,10 +62,10 @@ class Sb3File:
         """`data` (plain values of the JSON part), and each file of tensors under its name without `.pth`."""
         losses = Losses()
         if _is_pickle(mapped(path)):
-            return Carried(_pickled(path, losses), {}, losses.lines())
+            return Carried(_pickled(path, losses), {}, losses)
         zipped = Zip(loaded(path), str(path))
         tree = _tree(zipped, path, losses, with_arrays=True)
-        return Carried(tree, _metadata(zipped), losses.lines())
+        return Carried(tree, _metadata(zipped), losses)
 
 
 def _is_archive(data: memoryview) -> bool:

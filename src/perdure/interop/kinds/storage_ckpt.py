@@ -60,7 +60,7 @@ class StorageCkpt:
         tree = _tree(checkpoint)
         if [section.kind for section in checkpoint.sections] != sorted(each.kind for each in checkpoint.sections):
             losses.add("order", "parameters and state of several modules stand in turns; they were put apart.")
-        return Carried(tree, {"version": checkpoint.version}, losses.lines())
+        return Carried(tree, {"version": checkpoint.version}, losses)
 
     def prepare(self, carried: Carried, *, widen: bool) -> Prepared:
         """Sections of a tree that was read from this kind, or of any other.

@@ -65,7 +65,7 @@ class TorchFile:
         metadata, notes = side_file(path)
         for note in (*_notes(archive), *notes):
             losses.add(WHOLE, note)
-        return Carried(tree, metadata, losses.lines())
+        return Carried(tree, metadata, losses)
 
     def prepare(self, carried: Carried, *, widen: bool) -> Prepared:
         """The tree as it is: `torch.load(weights_only=True)` takes what is written.

@@ -63,7 +63,7 @@ class TorchDistributedDirectory:
         reader = _Reader(path, loaded)
         values = [(item.path, reader.read(item)) for item in items.values()]
         tree = _nested([(at, value) for at, value in values if value is not LEFT_OUT], path)
-        return Carried(tree, {}, reader.losses.lines())
+        return Carried(tree, {}, reader.losses)
 
 
 class _Reader:
