@@ -390,3 +390,16 @@ def test_the_model_is_not_changed_by_a_training(trainings: ModuleType, tmp_path:
     assert type(model) is sb3.A2C
     assert vars(model).keys() == names
     assert not any("perdure" in type(each).__module__ for each in model.logger.output_formats)
+
+
+def test_a_stop_at_the_last_boundary_leaves_the_model_as_it_was_too(trainings: ModuleType, tmp_path: Path):
+    """It is raised by the boundary that stands behind the loop of `learn`."""
+    model = trainings.a2c()
+    with trainings.stopping_at(10):
+        run = run_of(tmp_path / "run")
+    with pytest.raises(perdure.Preempted):
+        model.learn(TOTAL, callback=perdure.sb3.callback(run))
+
+    assert model.num_timesteps == TOTAL
+    assert type(model) is sb3.A2C
+    assert not any("perdure" in type(each).__module__ for each in model.logger.output_formats)

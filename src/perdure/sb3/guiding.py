@@ -69,7 +69,7 @@ class Guiding(BaseCallback):
         self._total, self._root = self.model._total_timesteps, self.locals["callback"]
         others = [each for each in self.logger.output_formats if not isinstance(each, Rows)]
         self.logger.output_formats = [*others, self._rows]
-        watch(self.model, self)
+        watch(self.model, self, {name: self.locals[name] for name in _COMPARED & self.locals.keys()})
 
     def _check(self) -> None:
         model, run = self.model, self._run
@@ -93,8 +93,9 @@ class Guiding(BaseCallback):
         model = self.model
         if not isinstance(model, OnPolicyAlgorithm | OffPolicyAlgorithm):
             raise perdure.UsageError(
-                f"learn: a {type(model).__name__} is neither an OnPolicyAlgorithm nor an OffPolicyAlgorithm, so that "
-                "it is not known where a boundary could stand."
+                f"learn: {type(model).__name__} is neither an OnPolicyAlgorithm nor an OffPolicyAlgorithm, so that it "
+                "is not known where a boundary could stand. Train it in a loop of your own, with learn(n, "
+                "reset_num_timesteps=False) between run.restore and run.boundary: docs/stable-baselines3.md."
             )
         unknown = sorted(self.locals.keys() - _LOCALS)
         if unknown:
@@ -174,9 +175,13 @@ class Guiding(BaseCallback):
 
     def _on_training_end(self) -> None:
         """The last boundary: `learn` has left its loop, at the total or because a callback said so."""
-        self.leave()
-        if not self._has_begun:
-            return
+        try:
+            if self._has_begun:
+                self._end()
+        finally:
+            self.leave()
+
+    def _end(self) -> None:
         self.is_repeating = False
         self._ended_early = self._ended_early or self.model.num_timesteps < self._horizon
         self._make_boundary()
@@ -184,10 +189,13 @@ class Guiding(BaseCallback):
             self._run.finish(ended_early=self._ended_early)
 
 
+_COMPARED = frozenset({"use_masking"})
+"""Arguments of `learn` that change what is learned (MaskablePPO's): compared at a resume."""
 _LOCALS = frozenset(
     {
         *("self", "__class__", "total_timesteps", "callback", "log_interval", "tb_log_name", "reset_num_timesteps"),
         *("progress_bar", "iteration"),
+        *_COMPARED,
     }
 )
 """Local variables of `learn` when callbacks begin: arguments, and the counter that is put right by repeating."""
