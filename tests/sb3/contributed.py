@@ -59,8 +59,8 @@ def maskable() -> BaseAlgorithm:
 
 
 def maskable_two_parts() -> BaseAlgorithm:
-    """Observations of two parts; masks of a function's, which looks at the environment."""
-    return MaskablePPO("MultiInputPolicy", envs_of(masked, 3), **fresh(PPO_OPTIONS))
+    """Observations of two parts; masks of a function's, which looks at the environment, in a process of its own."""
+    return MaskablePPO("MultiInputPolicy", envs_of(masked, 3, apart=True), **fresh(PPO_OPTIONS))
 
 
 def masked() -> gymnasium.Env:

@@ -86,6 +86,11 @@ class Guiding(BaseCallback):
         if any(isinstance(each, Guiding) for each in siblings_of(self.locals["callback"], self)):
             raise perdure.UsageError("learn: two callbacks of perdure in one list. A training is one run; hand in one.")
         self._check_loop()
+        if run.resets_environments:
+            raise perdure.UsageError(
+                "perdure.sb3.callback: boundary_reset resets environments behind the model's back. Leave it out, and "
+                "wrap those whose state cannot be captured in perdure.gym.Recorded."
+            )
         if run.horizon != model._total_timesteps:
             raise perdure.UsageError(_other_total(run, model))
 
@@ -137,11 +142,6 @@ class Guiding(BaseCallback):
             components["callbacks"] = saved
         started_at = model.num_timesteps
         restored = run.restore(env_steps=started_at, ended_early=False, **components)
-        if hasattr(restored, "boundary_reset"):
-            raise perdure.UsageError(
-                "perdure.sb3.callback: boundary_reset resets environments behind the model's back. Wrap those whose "
-                "state cannot be captured in perdure.gym.Recorded instead."
-            )
         if model.num_timesteps != run.env_steps:
             raise perdure.UsageError("perdure.sb3.callback: the algorithm counts the steps; take it out of omit.")
         self._has_begun, self._ended_early, self._bends = True, restored.ended_early, run.has_progress
