@@ -15,3 +15,9 @@ def trainings() -> Iterator[ModuleType]:
     torch.set_num_threads(1)
     yield load_beside("sb3/trainings")
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def crossing(trainings: ModuleType) -> ModuleType:
+    """`tests/sb3/crossing.py`."""
+    return load_beside("sb3/crossing")

@@ -259,6 +259,20 @@ def test_a_hindsight_buffer_is_refused(tmp_path: Path):
         model.learn(TOTAL, callback=perdure.sb3.callback(run_of(tmp_path / "run")))
 
 
+def test_resets_of_the_run_s_own_are_refused_before_anything_is_made(trainings: ModuleType, tmp_path: Path):
+    """With a way out: the run's own refusals speak to a script that hands in its environments itself."""
+    resets = perdure.BoundaryReset(seed=1, every=perdure.Every(env_steps=64), name="env")
+    run = perdure.Run(tmp_path / "run", horizon=TOTAL, boundary_reset=resets)
+    with pytest.raises(perdure.UsageError) as caught:
+        trainings.a2c().learn(TOTAL, callback=perdure.sb3.callback(run))
+
+    assert str(caught.value) == (
+        "perdure.sb3.callback: boundary_reset resets environments behind the model's back. Leave it out, and wrap "
+        "those whose state cannot be captured in perdure.gym.Recorded."
+    )
+    assert not (tmp_path / "run").exists()
+
+
 # Ends.
 
 
@@ -389,4 +403,17 @@ def test_the_model_is_not_changed_by_a_training(trainings: ModuleType, tmp_path:
 
     assert type(model) is sb3.A2C
     assert vars(model).keys() == names
+    assert not any("perdure" in type(each).__module__ for each in model.logger.output_formats)
+
+
+def test_a_stop_at_the_last_boundary_leaves_the_model_as_it_was_too(trainings: ModuleType, tmp_path: Path):
+    """It is raised by the boundary that stands behind the loop of `learn`."""
+    model = trainings.a2c()
+    with trainings.stopping_at(10):
+        run = run_of(tmp_path / "run")
+    with pytest.raises(perdure.Preempted):
+        model.learn(TOTAL, callback=perdure.sb3.callback(run))
+
+    assert model.num_timesteps == TOTAL
+    assert type(model) is sb3.A2C
     assert not any("perdure" in type(each).__module__ for each in model.logger.output_formats)

@@ -233,7 +233,7 @@ _KNOWN = frozenset(
     {
         *("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "_last_obs", "_last_original_obs"),
         *("_last_episode_starts", "_current_progress_remaining", "exploration_rate", "log_ent_coef"),
-        *("ep_success_buffer",),
+        *("ep_success_buffer", "_last_lstm_states"),
     }
 )
 

@@ -72,8 +72,8 @@ class CarriedAdapter(Part):
 
     def put(self, obj: Any, name: str, value: Any) -> None:
         """Sets one; nobody knows how long restored episodes took."""
-        if name == "ep_info_buffer":
-            for info in value or ():
+        if name == "ep_info_buffer" and isinstance(value, deque):
+            for info in value:
                 info.setdefault(_TIME, float("nan"))
         vars(obj.algorithm)[name] = value
 
@@ -150,7 +150,7 @@ class Buffer(Part):
 
 
 class Rollouts(Part):
-    """`RolloutBuffer`: nothing of what it collects is state between rollouts, for each begins with its `reset`.
+    """`RolloutBuffer`, those of sb3-contrib too: nothing of what they collect is state, for each rollout resets them.
 
     Of a user's subclass, whose `reset` may keep something, all is.
     """
@@ -160,17 +160,32 @@ class Rollouts(Part):
     def attributes(self, obj: Any) -> Children:
         """Sizes and spaces; what a subclass has."""
         found = super().attributes(obj)
-        is_own = type(obj) in (RolloutBuffer, DictRolloutBuffer)
+        is_own = type(obj) in (RolloutBuffer, DictRolloutBuffer) or _name(type(obj)) in _CONTRIBUTED
         return {name: value for name, value in found.items() if not (is_own and name in _RESET)}
 
 
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+_CONTRIBUTED = frozenset(
+    {
+        "sb3_contrib.common.maskable.buffers.MaskableDictRolloutBuffer",
+        "sb3_contrib.common.maskable.buffers.MaskableRolloutBuffer",
+        "sb3_contrib.common.recurrent.buffers.RecurrentDictRolloutBuffer",
+        "sb3_contrib.common.recurrent.buffers.RecurrentRolloutBuffer",
+    }
+)
+"""By name, for sb3-contrib need not be installed."""
 _RESET = frozenset(
     {
         *("actions", "advantages", "episode_starts", "log_probs", "observations", "returns", "rewards", "values"),
         *("full", "generator_ready", "pos"),
+        *("action_masks", "cell_states_pi", "cell_states_vf", "hidden_states_pi", "hidden_states_vf"),
+        *("pad", "pad_and_flatten", "seq_end_indices", "seq_start_indices"),  # at each batch
     }
 )
-"""What `reset` of Stable-Baselines3's rollout buffers makes anew."""
+"""What these buffers make anew in `reset`, or before they read it."""
 
 
 class Hindsight(Part):

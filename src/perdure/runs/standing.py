@@ -10,6 +10,7 @@ from perdure.contract.horizon import PROGRESS
 from perdure.errors import UsageError
 from perdure.runs.arguments import count
 from perdure.runs.boundaries import Boundaries
+from perdure.runs.boundary_reset import Resets
 from perdure.runs.choosing import Which, choose, rankings_of
 from perdure.runs.committer import Terms
 from perdure.runs.contract_terms import ContractTerms
@@ -28,6 +29,7 @@ class Standing:
     _contract_terms: ContractTerms
     _told: tuple[float, tuple[str, ...]] | None
     _terms: Terms
+    _resets: Resets
     _open: OpenRun | None
     _pid: int | None
 
@@ -59,6 +61,11 @@ class Standing:
     def horizon(self) -> int | None:
         """Total of environment steps, if it is known."""
         return self._horizon
+
+    @property
+    def resets_environments(self) -> bool:
+        """Whether the run resets environments at its checkpoints (`boundary_reset`)."""
+        return self._resets.decide
 
     @property
     def is_finished(self) -> bool:

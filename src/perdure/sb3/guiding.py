@@ -69,7 +69,7 @@ class Guiding(BaseCallback):
         self._total, self._root = self.model._total_timesteps, self.locals["callback"]
         others = [each for each in self.logger.output_formats if not isinstance(each, Rows)]
         self.logger.output_formats = [*others, self._rows]
-        watch(self.model, self)
+        watch(self.model, self, {name: self.locals[name] for name in _COMPARED & self.locals.keys()})
 
     def _check(self) -> None:
         model, run = self.model, self._run
@@ -86,6 +86,11 @@ class Guiding(BaseCallback):
         if any(isinstance(each, Guiding) for each in siblings_of(self.locals["callback"], self)):
             raise perdure.UsageError("learn: two callbacks of perdure in one list. A training is one run; hand in one.")
         self._check_loop()
+        if run.resets_environments:
+            raise perdure.UsageError(
+                "perdure.sb3.callback: boundary_reset resets environments behind the model's back. Leave it out, and "
+                "wrap those whose state cannot be captured in perdure.gym.Recorded."
+            )
         if run.horizon != model._total_timesteps:
             raise perdure.UsageError(_other_total(run, model))
 
@@ -93,8 +98,9 @@ class Guiding(BaseCallback):
         model = self.model
         if not isinstance(model, OnPolicyAlgorithm | OffPolicyAlgorithm):
             raise perdure.UsageError(
-                f"learn: a {type(model).__name__} is neither an OnPolicyAlgorithm nor an OffPolicyAlgorithm, so that "
-                "it is not known where a boundary could stand."
+                f"learn: {type(model).__name__} is neither an OnPolicyAlgorithm nor an OffPolicyAlgorithm, so that it "
+                "is not known where a boundary could stand. Train it in a loop of your own, with learn(n, "
+                "reset_num_timesteps=False) between run.restore and run.boundary: docs/stable-baselines3.md."
             )
         unknown = sorted(self.locals.keys() - _LOCALS)
         if unknown:
@@ -136,11 +142,6 @@ class Guiding(BaseCallback):
             components["callbacks"] = saved
         started_at = model.num_timesteps
         restored = run.restore(env_steps=started_at, ended_early=False, **components)
-        if hasattr(restored, "boundary_reset"):
-            raise perdure.UsageError(
-                "perdure.sb3.callback: boundary_reset resets environments behind the model's back. Wrap those whose "
-                "state cannot be captured in perdure.gym.Recorded instead."
-            )
         if model.num_timesteps != run.env_steps:
             raise perdure.UsageError("perdure.sb3.callback: the algorithm counts the steps; take it out of omit.")
         self._has_begun, self._ended_early, self._bends = True, restored.ended_early, run.has_progress
@@ -174,9 +175,13 @@ class Guiding(BaseCallback):
 
     def _on_training_end(self) -> None:
         """The last boundary: `learn` has left its loop, at the total or because a callback said so."""
-        self.leave()
-        if not self._has_begun:
-            return
+        try:
+            if self._has_begun:
+                self._end()
+        finally:
+            self.leave()
+
+    def _end(self) -> None:
         self.is_repeating = False
         self._ended_early = self._ended_early or self.model.num_timesteps < self._horizon
         self._make_boundary()
@@ -184,10 +189,13 @@ class Guiding(BaseCallback):
             self._run.finish(ended_early=self._ended_early)
 
 
+_COMPARED = frozenset({"use_masking"})
+"""Arguments of `learn` that change what is learned (MaskablePPO's): compared at a resume."""
 _LOCALS = frozenset(
     {
         *("self", "__class__", "total_timesteps", "callback", "log_interval", "tb_log_name", "reset_num_timesteps"),
         *("progress_bar", "iteration"),
+        *_COMPARED,
     }
 )
 """Local variables of `learn` when callbacks begin: arguments, and the counter that is put right by repeating."""

@@ -4,7 +4,7 @@ Wrapped methods among the attributes of the model would be pickled by its `save`
 `CheckpointCallback` call in the middle of a training; a class is not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -30,8 +30,11 @@ class Guide(Protocol):
         ...
 
 
-def watch(model: BaseAlgorithm, guide: Guide) -> None:
-    """Gives the model a class whose methods ask the guide; it is told of exceptions that leave them."""
+def watch(model: BaseAlgorithm, guide: Guide, compared: Mapping[str, Any]) -> None:
+    """Gives the model a class whose methods ask the guide; it is told of exceptions that leave them.
+
+    What is to be `compared` at a resume becomes attributes of that class, which no checkpoint of the model's own holds.
+    """
     unwatch(model)  # of a training before, which ended by an error while its callbacks began
     kind = type(model)
 
@@ -57,7 +60,7 @@ def watch(model: BaseAlgorithm, guide: Guide) -> None:
 
     watching = [collect_rollouts, train, dump_logs, _update_current_progress_remaining]
     named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    made = type(kind.__name__, (kind, _Watched), {**named, **{each.__name__: each for each in watching}})
+    made = type(kind.__name__, (kind, _Watched), {**named, **compared, **{each.__name__: each for each in watching}})
     model.__class__ = made
 
 
