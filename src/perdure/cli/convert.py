@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN=NEW",
         action="append",
         default=[],
-        help="rename leaves, by the names that --dry-run lists: what the regular expression PATTERN fits becomes NEW; in the "
-        "order given; a leaf of which no name is left is left out ('.*eps.*=')",
+        help="rename leaves, by the names that --dry-run lists: what the regular expression PATTERN fits becomes NEW; "
+        "in the order given; a leaf of which no name is left is left out ('.*eps.*=')",
     )
     parser.add_argument("--widen", action="store_true", help="narrow floats that DST cannot hold become wider ones")
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, leaf by leaf; write nothing")

@@ -65,7 +65,8 @@ def return_name(names: Iterable[str]) -> str | None:
     """Which metric is the mean return: the first in this order.
 
     Names with the word `return` or `returns` come before those with `reward`, `rewards` or `rew` (as in
-    Stable-Baselines3's `rollout/ep_rew_mean`), evaluations (`eval`) before others, short ones before long ones. Spreads and extremes (`std`, `min`, `max`, …) do not count.
+    Stable-Baselines3's `rollout/ep_rew_mean`), evaluations (`eval`) before others, short ones before long ones. Spreads
+    and extremes (`std`, `min`, `max`, …) do not count.
     """
     ranked = []
     for name in names:
