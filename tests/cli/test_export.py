@@ -152,3 +152,20 @@ def test_log_tells_of_exports(perdure_cli, tmp_path: Path):
         run.export_policy(weights=np.ones(2))
 
     assert "exported 1 policy" in perdure_cli("log", tmp_path / "run").out
+
+
+def test_a_component_that_shares_an_object_with_one_that_is_left_out(perdure_cli, tmp_path: Path):
+    """As the policy of Stable-Baselines3 and its environments share their spaces."""
+    shared = np.zeros(2)
+    with perdure.Run(tmp_path / "run", every=perdure.Every(updates=1)) as run:
+        run.restore(envs={"space": shared}, policy={"space": shared})
+        run.boundary(env_steps=1, envs={"space": shared}, policy={"space": shared})
+    result = perdure_cli("export", tmp_path / "run", "--to", tmp_path / "policy", "--components", "policy")
+
+    assert result.code == 2
+    assert (
+        "policy/space is the same object as envs/space: read both components. A policy that stands alone" in result.err
+    )
+    assert "is made in the script, which has the objects: run.export_policy(components=['policy'])." in result.err
+    assert not (tmp_path / "policy").exists()
+    assert perdure_cli("export", tmp_path / "run", "--to", tmp_path / "both", "--components", "envs,policy").code == 0

@@ -140,7 +140,7 @@ def test_a_checkpoint_that_belongs_to_no_run(perdure_cli, tmp_path: Path):
     perdure.save(tmp_path / "mine", answer=42, odd=float("nan"))
     result = perdure_cli("show", tmp_path / "mine", "--leaves")
 
-    assert "run          none: saved by perdure.save" in result.out
+    assert "run          none: made by perdure.save or a conversion" in result.out
     assert ["odd", "nan"] in [line.split() for line in result.out.splitlines()]
     assert perdure_cli("show", tmp_path / "mine", "--leaves", "--json").code == 0
 

@@ -84,6 +84,7 @@ def test_a_dry_run_shows_old_and_new_names(perdure_cli, tmp_path: Path):
         (["--map", "(=x"], "--map (=x: missing ), unterminated subpattern"),
         (["--map", r"a=\7"], r"--map a=\7: invalid group reference 7"),
         (["--map", "critic=x"], "--map: critic fits none of the 2 names: actor.w, actor.b"),
+        (["--map", "^actor="], "--map: actor.w would be called .w. A rule replaces what its pattern fits"),
         (["--map", r"actor\.[wb]=one"], "--map: actor.b and actor.w would both be called one."),
         (["--component", "critic"], "--component critic: there is none; there are actor."),
     ],

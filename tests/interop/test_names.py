@@ -49,6 +49,23 @@ def test_two_leaves_of_one_name_are_refused():
         by("w$|b$=w2")
 
 
+@pytest.mark.parametrize(("rule", "torn"), [("^a=", ".w"), ("w=", "a."), ("note=x..y", "x..y")])
+def test_a_rule_that_leaves_an_empty_step_is_refused_with_what_was_meant(rule: str, torn: str):
+    with pytest.raises(UsageError) as caught:
+        by(rule)
+
+    assert f" would be called {torn}. A rule replaces what its pattern fits and nothing else: " in str(caught.value)
+    assert by("^a.*=")[0].keys() == {"note"}
+    assert by(r"^a\.=")[0].keys() == {"w", "b", "note"}
+    assert by("^a=", r"^\.=")[0].keys() == {"w", "b", "note"}
+
+
+def test_a_name_that_has_empty_steps_may_keep_them():
+    _, origins = renamed({"..training": 1}, [Rule.of("^=net.")], Losses())
+
+    assert origins == {"net...training": "..training"}
+
+
 @pytest.mark.parametrize("rule", ["a", "=x", "(=x", r"a=\2", r"a=\g<x>", "a=\\"])
 def test_what_is_no_rule_is_refused_before_anything_is_read(rule: str):
     with pytest.raises(UsageError) as caught:

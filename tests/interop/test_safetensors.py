@@ -124,8 +124,8 @@ def test_what_the_format_cannot_hold_is_named_and_nothing_is_written(tmp_path: P
         convert(tmp_path / "saved", tmp_path / "x.safetensors")
 
     assert str(caught.value) == (
-        "a safetensors file cannot hold 4 of the leaves; nothing was written. Leave them out with --map 'PATTERN=', or "
-        "choose another kind with --to.\n"
+        "a safetensors file cannot hold 4 of the leaves; nothing was written. Leave them out with --map 'PATTERN=', "
+        "where PATTERN fits the whole name, or choose another kind with --to.\n"
         "  state.a: complex128 1: the format has no code for this dtype.\n"
         "  state.b: a bytes, which neither the format nor JSON has.\n"
         "  state.c: a complex, which neither the format nor JSON has.\n"

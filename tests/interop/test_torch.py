@@ -653,7 +653,7 @@ def test_what_torch_does_not_have_is_named_and_nothing_is_written(tmp_path: Path
 
     assert str(caught.value) == (
         "a file of torch.save cannot hold 6 of the leaves; nothing was written. Leave them out with --map 'PATTERN=', "
-        "or choose another kind with --to.\n"
+        "where PATTERN fits the whole name, or choose another kind with --to.\n"
         "  state/a: <U1 1: PyTorch has no such dtype.\n"
         "  state/b: int4 2: PyTorch has no such dtype.\n"
         "  state/c: bytes without any, which torch.load(weights_only=True) does not take.\n"

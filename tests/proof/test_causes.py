@@ -41,6 +41,7 @@ def test_a_generator_that_differs_is_no_missing_component():
     said = likely_causes(symptoms(components=("rng", "net"), leaves=("net/kernel", "rng/state")))
 
     assert not any("a component is missing" in cause for cause in said)
+    assert "(an exploration rate, a count, a network that chooses actions): `perdure audit` looks for it." in said[0]
 
 
 def test_a_script():

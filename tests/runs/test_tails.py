@@ -77,6 +77,7 @@ def test_a_nan_is_a_value_and_text_is_none(tmp_path: Path):
             "eval/episode_reward_mean",
         ),
         (["returned", "rewarding"], None),
+        (["rollout/ep_len_mean", "rollout/ep_rew_mean", "train/loss"], "rollout/ep_rew_mean"),
         (["returns", "episode_returns"], "returns"),
         (["b/return", "a/return"], "a/return"),
         (["return_std", "return_min", "reward_scale"], None),

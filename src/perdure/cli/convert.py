@@ -25,14 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the file or directory, a run (its newest checkpoint) or RUN@STEP; it is only read",
     )
     parser.add_argument("target", metavar="DST", help="the file or directory to make; it must not exist")
-    parser.add_argument("--to", metavar="KIND", help="what to write (default: by DST's ending, else perdure)")
+    parser.add_argument(
+        "--to",
+        metavar="KIND",
+        help="perdure, safetensors, storage-ckpt, torch or orbax (default: by DST's ending, else perdure)",
+    )
     parser.add_argument("--component", metavar="NAME", help="only this component of SRC")
     parser.add_argument(
         "--map",
         metavar="PATTERN=NEW",
         action="append",
         default=[],
-        help="rename leaves by a regular expression, in the order given; an empty NEW leaves them out",
+        help="rename leaves, by the names that --dry-run lists: what the regular expression PATTERN fits becomes NEW; "
+        "in the order given; a leaf of which no name is left is left out ('.*eps.*=')",
     )
     parser.add_argument("--widen", action="store_true", help="narrow floats that DST cannot hold become wider ones")
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, leaf by leaf; write nothing")

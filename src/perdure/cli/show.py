@@ -40,7 +40,11 @@ NOTE = "Manifests are proven by their digests; tensor files are not read (`perdu
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's arguments."""
     parser.epilog = NOTE
-    parser.add_argument("target", metavar="PATH", help="a run's directory, a checkpoint's or a policy's")
+    parser.add_argument(
+        "target",
+        metavar="PATH",
+        help="a run, a checkpoint, a policy, a role, RUN@STEP, or a file or directory of another library",
+    )
     parser.add_argument(
         "--metric", metavar="NAME", help="of a run: what is drawn (default: the return, as in perdure ls)"
     )
@@ -252,13 +256,13 @@ def _print_checkpoint(document: Mapping[str, Any]) -> None:
     print_table(
         [
             ("checkpoint", str(document["path"])),
-            ("run", document["run_id"] or "none: saved by perdure.save"),
+            ("run", document["run_id"] or "none: made by perdure.save or a conversion"),
             ("created", f"{document['created']} ({duration(age(document['created']))} ago)"),
             ("counters", f"env_steps {document['env_steps']:,}, updates {document['updates']:,}"),
             ("class", class_of(document["continuation_class"])),
             ("state", document["state_digest"]),
             ("arrays", f"{size(document['size_bytes'])} in {count(len(document['files']), 'file')}"),
-            ("computed by", ", ".join(f"{name} {version}" for name, version in document["arithmetic"].items())),
+            ("computed by", ", ".join(f"{name} {what}" for name, what in document["arithmetic"].items() if what)),
         ]
     )
     components = document["components"]

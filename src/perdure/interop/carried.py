@@ -154,5 +154,7 @@ def refuse(title: str, problems: Iterator[str] | Sequence[str]) -> None:
     named = list(problems)
     if named:
         lines = "".join(f"\n  {problem}" for problem in named)
-        way_out = "Leave them out with --map 'PATTERN=', or choose another kind with --to."
+        way_out = (
+            "Leave them out with --map 'PATTERN=', where PATTERN fits the whole name, or choose another kind with --to."
+        )
         raise UsageError(f"{title} cannot hold {len(named)} of the leaves; nothing was written. {way_out}{lines}")

@@ -49,7 +49,8 @@ def convert(
         component: of a source that has several (a checkpoint of perdure), only this one, without its name before the
             leaves' names.
         names: rules `PATTERN=REPLACEMENT` that rename leaves (`layers.0.kernel`), one after another, by regular
-            expressions: `policy\.(.*)=actor.\1`. An empty name leaves a leaf out. With rules, the target is flat.
+            expressions: `policy\.(.*)=actor.\1`. A leaf whose name they empty
+            is left out (`.*eps.*=`). With rules, the target is flat.
         widen: floating-point numbers that the target cannot hold become wider ones, exactly.
         dry_run: everything but the writing.
 

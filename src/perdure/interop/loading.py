@@ -139,8 +139,9 @@ def _refuse(source: Path, slots: Slots, problems: Sequence[str]) -> None:
         return
     count = f"{len(problems)} of the leaves" if len(problems) > 1 else "one of the leaves"
     way_out = (
-        "Give names=['PATTERN=NEW'] for other names, an empty NEW or strict=False for leaves that the module does not "
-        "have, component=... for one component, or build the module as the file's was."
+        "Give names=['PATTERN=NEW'] for other names, an empty NEW (with a PATTERN that fits the whole name) or "
+        "strict=False for leaves that the module does not have, component=... for one component, or build the module "
+        "as the file's was."
     )
     lines = "".join(f"\n  {problem}" for problem in problems)
     raise UsageError(f"{source} does not fit {slots.title}: {count}; nothing was changed. {way_out}{lines}")

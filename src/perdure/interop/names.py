@@ -93,7 +93,7 @@ def renamed(named: Mapping[str, Tree], rules: Sequence[Rule], losses: Losses) ->
         The leaves by their new names, and the old name of each new one.
 
     Raises:
-        UsageError: a rule fits no name, or two leaves get the same name.
+        UsageError: a rule fits no name, two leaves get the same name, or a rule takes a step away and leaves its dot.
     """
     _refuse_idle(named, rules)
     found: dict[str, Tree] = {}
@@ -103,6 +103,7 @@ def renamed(named: Mapping[str, Tree], rules: Sequence[Rule], losses: Losses) ->
         if not new:
             losses.add(name, "left out, as --map says.")
             continue
+        _refuse_torn(name, new)
         if new in found:
             raise UsageError(f"--map: {name} and {origins[new]} would both be called {new}.")
         found[new], origins[new] = leaf, name
@@ -114,6 +115,15 @@ def apply(name: str, rules: Iterable[Rule]) -> str:
     for rule in rules:
         name = rule.pattern.sub(rule.replacement, name) if name else name
     return name
+
+
+def _refuse_torn(name: str, new: str) -> None:
+    """An empty step is what is left where somebody meant to leave a leaf out: `opt.eps` under `eps=` is `opt.`."""
+    if "" in new.split(".") and "" not in name.split("."):
+        raise UsageError(
+            f"--map: {name} would be called {new}. A rule replaces what its pattern fits and nothing else: to leave a "
+            r"leaf out, fit its whole name ('.*eps.*='); to take a step away, fit its dot, too ('^policy\.=')."
+        )
 
 
 def _refuse_idle(named: Mapping[str, Tree], rules: Sequence[Rule]) -> None:

@@ -78,7 +78,7 @@ def slots_of(module: object) -> Slots:
     if isinstance(module, dict):
         return Slots("the dict", list(_of_tree(module, ())))
     known = "a PyTorch module, an NNX module, optimizer or state, and a nested dict of arrays"
-    raise UsageError(f"a {type(module).__name__}: weights can be loaded into {known}.")
+    raise UsageError(f"{type(module).__name__}: weights can be loaded into {known}.")
 
 
 def _of_torch(module: Any) -> Slots:

@@ -109,7 +109,9 @@ def _generator(s: Symptoms) -> str | None:
         return None
     return (
         f"A generator differs ({leaf}): evaluation, a reset or a warm-up after `restore` draws from a training "
-        "generator, or seeds it anew. Give evaluation a generator of its own."
+        "generator, or seeds it anew: give evaluation a generator of its own. Or how often it is drawn from depends on "
+        "a value that no component holds (an exploration rate, a count, a network that chooses actions): `perdure "
+        "audit` looks for it."
     )
 
 

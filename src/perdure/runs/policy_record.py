@@ -51,7 +51,7 @@ def export_checkpoint(
         raise UsageError(f"{name}: {problem}; the checkpoint has {listed}.")
     environments = [part for part, entry in manifest.components.items() if entry.adapter in ADAPTERS]
     others = {part: _component(part, manifest.components[part]) for part in environments}
-    state = open_checkpoint(store, name, only=sorted(set(components))).snapshot
+    state = _chosen(store, name, components)
     about = about_of(
         state,
         others,
@@ -66,6 +66,17 @@ def export_checkpoint(
     state, problem = _normalised(store, name, state, about.wrappers, main_environment_name(others))
     save_policy(*to, state, about)
     return sorted(state.components), None if problem is None else not_exported(problem)
+
+
+def _chosen(store: LocalStore, name: str, components: Sequence[str]) -> Snapshot:
+    """The components alone; what they share with others stands in these, as the spaces of SB3's policies do."""
+    try:
+        return open_checkpoint(store, name, only=sorted(set(components))).snapshot
+    except UsageError as error:
+        raise UsageError(
+            f"{name}: {error} A policy that stands alone is made in the script, which has the objects: "
+            f"run.export_policy(components={sorted(set(components))})."
+        ) from error
 
 
 def not_exported(problem: str) -> str:

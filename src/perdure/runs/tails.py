@@ -64,13 +64,14 @@ def number_of(value: Any) -> float | None:
 def return_name(names: Iterable[str]) -> str | None:
     """Which metric is the mean return: the first in this order.
 
-    Names with the word `return` or `returns` come before those with `reward` or `rewards`, evaluations (`eval`) before
-    others, short ones before long ones. Spreads and extremes (`std`, `min`, `max`, …) do not count.
+    Names with the word `return` or `returns` come before those with `reward`, `rewards` or `rew` (as in
+    Stable-Baselines3's `rollout/ep_rew_mean`), evaluations (`eval`) before others, short ones before long ones. Spreads
+    and extremes (`std`, `min`, `max`, …) do not count.
     """
     ranked = []
     for name in names:
         words = set(_WORD.findall(name.lower()))
-        kind = 0 if words & {"return", "returns"} else 1 if words & {"reward", "rewards"} else None
+        kind = 0 if words & {"return", "returns"} else 1 if words & {"reward", "rewards", "rew"} else None
         if kind is not None and not words & _NOT_THE_MEAN and not any(word.isdecimal() for word in words):
             ranked.append((kind, not words & {"eval", "evaluation", "test"}, len(name), name))
     return min(ranked)[-1] if ranked else None
