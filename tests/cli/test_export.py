@@ -155,7 +155,6 @@ def test_log_tells_of_exports(perdure_cli, tmp_path: Path):
 
 
 def test_a_component_that_shares_an_object_with_one_that_is_left_out(perdure_cli, tmp_path: Path):
-    """As the policy of Stable-Baselines3 and its environments share their spaces."""
     shared = np.zeros(2)
     with perdure.Run(tmp_path / "run", every=perdure.Every(updates=1)) as run:
         run.restore(envs={"space": shared}, policy={"space": shared})

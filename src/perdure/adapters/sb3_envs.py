@@ -58,6 +58,7 @@ class VecEnv(Env):
     """Vector environments whose environments live in this process, and wrappers of all of them."""
 
     id = "sb3-vec-env"
+    walks_after = 1  # policies share its spaces, and are exported without it
 
     def attributes(self, obj: Any) -> Children:
         """Whatever is state; the buffers of observations without their keys, of which one may be None."""

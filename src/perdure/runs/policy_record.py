@@ -69,7 +69,7 @@ def export_checkpoint(
 
 
 def _chosen(store: LocalStore, name: str, components: Sequence[str]) -> Snapshot:
-    """The components alone; what they share with others stands in these, as the spaces of SB3's policies do."""
+    """The components alone; what they share with others may stand in these."""
     try:
         return open_checkpoint(store, name, only=sorted(set(components))).snapshot
     except UsageError as error:
@@ -94,7 +94,7 @@ def _normalised(
     if env is None or not {GYMNASIUM, SB3} & set(wrappers):
         return state, None
     try:
-        environments = open_checkpoint(store, name, only=[env]).snapshot
+        environments = open_checkpoint(store, name, only=sorted({env, *state.components})).snapshot  # they share spaces
     except UsageError as error:
         return state, f"the environments share objects with other components ({error})"
     return with_normaliser(state, environments)
