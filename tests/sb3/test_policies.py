@@ -35,7 +35,7 @@ def test_an_exported_policy_acts_as_the_model_does(
     expected = model.policy.state_dict()
     assert all(torch.equal(value, expected[key]) for key, value in loaded["policy"].state_dict().items())
     assert fresh.env is not None
-    raw: Any = fresh.env.venv.reset() if isinstance(fresh.env, VecNormalize) else fresh.env.reset()
+    raw: Any = fresh.env.unwrapped.reset()
     seen = raw
     if isinstance(model.env, VecNormalize):
         seen = loaded["observation_normaliser"](raw)
