@@ -8,6 +8,7 @@ from dataclasses import asdict
 from perdure.adapters.process_rng import NAME as PROCESS_RNG
 from perdure.cli.ending import unwinding
 from perdure.cli.exit_codes import ExitCode
+from perdure.cli.interpreter import naming_interpreter
 from perdure.cli.output import count, print_json
 from perdure.errors import UsageError
 from perdure.proof.audit import AT, UNTIL, audit
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("audit: which script? perdure audit -- python train.py …")
     until = arguments.at + UNTIL - AT if arguments.until is None else arguments.until
     timeout_s = seconds("--timeout", arguments.timeout)
-    with unwinding():
+    with unwinding(), naming_interpreter(arguments.command):
         found = audit(arguments.command, at=arguments.at, until=until, timeout_s=timeout_s, say=_say)
     if arguments.json:
         print_json(asdict(found))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from perdure.cli.ending import unwinding
 from perdure.cli.exit_codes import ExitCode
+from perdure.cli.interpreter import naming_interpreter
 from perdure.cli.output import print_json
 from perdure.cli.proof_report import Cost, document, print_mutations, print_verdict
 from perdure.errors import UsageError
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     timeout_s = seconds("--timeout", arguments.timeout)
     folder = _folder(arguments.keep)
     try:
-        with unwinding():
+        with unwinding(), naming_interpreter(arguments.command):
             verdict, mutations, cost = _proven(arguments, plan, folder, timeout_s)
     except UsageError:
         _remove(folder)
