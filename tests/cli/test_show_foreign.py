@@ -75,6 +75,17 @@ def test_a_dry_run_shows_old_and_new_names(perdure_cli, tmp_path: Path):
     assert (tmp_path / "out.safetensors").exists()
 
 
+def test_a_name_that_promises_another_kind(perdure_cli, tmp_path: Path):
+    perdure.save(tmp_path / "saved", actor={"w": np.zeros(3, np.float32)})
+    for end in (".zip", ".npz", ".cleanrl_model"):
+        refused = perdure_cli("convert", tmp_path / "saved", tmp_path / f"new{end}")
+        assert (refused.code, refused.out) == (2, "")
+        assert f"new{end}: {end} is no kind that is written. Say which is meant with --to: perdure, " in refused.err
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    assert perdure_cli("convert", tmp_path / "saved", tmp_path / "new.zip", "--to", "perdure").code == 0
+    assert perdure_cli("convert", tmp_path / "saved", tmp_path / "new-0.5").code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

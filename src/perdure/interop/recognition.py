@@ -11,7 +11,15 @@ _NAMES = ("perdure", "nnx-ppo", "orbax", "torch-distributed", "storage-ckpt", "s
 """Of all kinds, in the order in which content is looked at; each has its file in `interop/kinds/`."""
 
 SUFFIXES = {".ckpt": "storage-ckpt", ".pt": "torch", ".pth": "torch", ".safetensors": "safetensors"}
-"""What `--to` means if it is not said, by the end of the target's name; anything else is a checkpoint of perdure."""
+"""What `--to` means if it is not said, by the end of the target's name; most others are a checkpoint of perdure."""
+
+_NOT_WRITTEN = frozenset(
+    {
+        *(".bin", ".cleanrl_model", ".h5", ".hdf5", ".joblib", ".json", ".msgpack", ".npy", ".npz", ".onnx"),
+        *(".orbax", ".pickle", ".pkl", ".tar", ".zip"),
+    }
+)
+"""Ends of names that stand for files of others, so that nobody who writes one expects a directory of perdure's."""
 
 
 def kinds() -> Iterator[Kind]:
@@ -49,10 +57,15 @@ def target_kind(name: str | None, target: Path) -> WritableKind:
         target: where it will stand.
 
     Raises:
-        UsageError: there is no such kind, or it is only read.
+        UsageError: there is no such kind, it is only read, or the target's name promises another.
     """
-    name = name or SUFFIXES.get(target.suffix, "perdure")
     writable = {kind.name: kind for kind in kinds() if isinstance(kind, WritableKind)}
+    if name is None and target.suffix in _NOT_WRITTEN:
+        raise UsageError(
+            f"{target}: {target.suffix} is no kind that is written. Say which is meant with --to: "
+            f"{', '.join(writable)}."
+        )
+    name = name or SUFFIXES.get(target.suffix, "perdure")
     if name not in writable:
         why = "is read, but not written" if name in _NAMES else "is no kind"
         raise UsageError(f"--to {name}: {why}; choose from {', '.join(writable)}.")
