@@ -41,6 +41,8 @@ EXACT = MappingProxyType(
         "argparse.Namespace": "containers:Namespace",
         "functools.partial": "containers:Partial",
         "jax._src.tree_util.Partial": "containers:Partial",
+        "flashbax.buffers.prioritised_trajectory_buffer.PrioritisedTrajectoryBufferState": "flashbax_buffers:State",
+        "flashbax.buffers.trajectory_buffer.TrajectoryBufferState": "flashbax_buffers:State",
         "numpy.ndarray": "numpy_arrays:NdArray",
         "numpy.memmap": "numpy_arrays:MemoryMap",
         "numpy.random._generator.Generator": "numpy_random:Generator",
