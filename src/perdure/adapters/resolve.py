@@ -121,6 +121,7 @@ INHERITED = MappingProxyType(
         "stable_baselines3.common.utils.FloatSchedule": "sb3_parts:Schedule",
         "stable_baselines3.common.utils.LinearSchedule": "sb3_parts:Schedule",
         "stable_baselines3.her.her_replay_buffer.HerReplayBuffer": "sb3_algorithms:Hindsight",
+        "torchrl.data.replay_buffers.replay_buffers.ReplayBuffer": "torchrl_buffers:Buffer",
         "perdure.adapters.sb3_algorithms.Carried": "sb3_algorithms:CarriedAdapter",
         "perdure.gym.level_pool.LevelPool": "level_pools:LevelPool",
         "perdure.gym.sync_envs.SyncVectorEnv": "gymnasium_vectors:InThisProcess",
