@@ -10,9 +10,8 @@ from typing import Any
 import torch
 import torchrl
 
-from perdure.adapters.adapter import Adapter, ExactAdapter, Kind
+from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.row_checks import check_rows
-from perdure.adapters.state_methods import StateDict
 from perdure.adapters.torch_dtypes import array_of, tensor_from
 from perdure.adapters.torchrl_storages import fill, forget, knows, lay_out, layout_of, refused, rows_of
 from perdure.adapters.walk import Walk
@@ -33,7 +32,6 @@ _SAMPLERS = frozenset(
         *("PrioritizedSampler", "PrioritizedSliceSampler"),
     }
 )
-_OVER_LISTS = frozenset({"RandomSampler", "SamplerWithoutReplacement"})
 _STATE = frozenset(
     {
         *("_sample_list", "len_storage", "_ran_out", "_remaining_batches", "_storage_len_buffer"),
@@ -59,18 +57,12 @@ _NO_STATE = frozenset(
 class Buffer(ExactAdapter):
     """`ReplayBuffer` and `TensorDictReplayBuffer`, prioritised or not, over storages of tensors.
 
-    A `ListStorage` speaks for itself: its elements are whole objects.
+    Not over a `ListStorage`: of what TorchRL loads into it, keys of nested `TensorDict`s come back under other names.
     """
 
     id = "torchrl-replay-buffer"
     kind: Kind = "live"
     has_identity = True
-
-    def variant(self, obj: Any) -> Adapter:
-        """The adapter for this very buffer."""
-        storage = vars(obj).get("_storage")
-        is_list = type(storage).__qualname__ == "ListStorage" and not vars(obj)["_prefetch_cap"]
-        return _LIST if is_list and type(obj._sampler).__qualname__ in _OVER_LISTS else self
 
     def capture(self, obj: Any, walk: Walk) -> Tree:
         """The rows, borrowed, and the state of the other parts.
@@ -87,7 +79,7 @@ class Buffer(ExactAdapter):
             ROWS: rows_of(storage, writer._cursor, walk),
             LAYOUT: layout_of(storage),
             LENGTH: storage._len,
-            LAST: walk.capture(storage._last_cursor, LAST),
+            LAST: storage._last_cursor_index,  # of `_last_cursor`, which may be long, everyone reads the last index
             WRITER: [writer._cursor, writer._write_count],
             SAMPLER: walk.at(SAMPLER, lambda: _capture_sampler(obj._sampler, walk)),
             BATCH: obj._batch_size,
@@ -118,16 +110,13 @@ class Buffer(ExactAdapter):
         """In place; an empty storage is laid out first. What a sampler kept in its cache, it looks for again."""
         storage = obj._storage
         _restore_rows(storage, tree, walk)
-        storage._set_last_cursor(walk.rebuild_at(tree[LAST], LAST))
+        storage._set_last_cursor(tree[LAST])
         storage._bump_mutation_revision()
         obj._writer._cursor, obj._writer._write_count = tree[WRITER]
         obj._batch_size = tree[BATCH]
         walk.at(SAMPLER, lambda: _restore_sampler(obj._sampler, tree[SAMPLER], walk))
         walk.restore(obj._rng, tree[RNG], RNG)
         return obj
-
-
-_LIST = StateDict()
 
 
 def _restore_rows(storage: Any, tree: Tree, walk: Walk) -> None:
@@ -184,8 +173,8 @@ def _refuse_buffer(obj: Any, walk: Walk) -> None:
         raise refused(walk, "batches that threads drew ahead of time", "Build the buffer with prefetch=0")
     if not knows(obj._storage):
         kind = type(obj._storage).__qualname__
-        raise refused(walk, f"a {kind} with this sampler", "Use a LazyTensorStorage or a LazyMemmapStorage")
-    for name in ("_consume_after_n_samples", "_sample_unit", "_update_executor"):
+        raise refused(walk, f"a storage of the class {kind}", "Use a LazyTensorStorage or a LazyMemmapStorage")
+    for name in ("_sample_unit", "_update_executor"):
         if getattr(obj, name, None) is not None:
             raise refused(walk, f"a buffer with {name}", "Build it without")
     if len(obj._transform):
