@@ -1,5 +1,6 @@
 """Replay buffers of TorchRL go on drawing what they would have drawn; of old rows only what changed is written."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,55 +10,46 @@ import pytest
 pytest.importorskip("torchrl")
 
 import torch
-from tensordict import TensorDict
-from torchrl.data import (
-    LazyMemmapStorage,
-    LazyTensorStorage,
-    ListStorage,
-    RandomSampler,
-    ReplayBuffer,
-    RoundRobinWriter,
-    TensorDictReplayBuffer,
-)
-from torchrl.data.replay_buffers.samplers import (
-    PrioritizedSampler,
-    PrioritizedSliceSampler,
-    SamplerWithoutReplacement,
-    SliceSampler,
-    SliceSamplerWithoutReplacement,
-)
-from torchrl.data.replay_buffers.samplers.prioritized import SumSegmentTreeFp32
 
 import perdure
 from perdure.errors import CaptureError, ContractError
 
 torch.set_num_threads(1)
 
+data = import_module("torchrl.data")
+"""By its name: who checks types need not have it."""
+
+samplers = data.replay_buffers.samplers
+TensorDict, ReplayBuffer = import_module("tensordict").TensorDict, data.ReplayBuffer
+LazyMemmapStorage, LazyTensorStorage = data.LazyMemmapStorage, data.LazyTensorStorage
+
 SIZE = 500
 SLICES: dict[str, Any] = {"num_slices": 4, "traj_key": "episode", "strict_length": False}
 SAMPLERS: dict[str, Any] = {
-    "random": lambda size: RandomSampler(),
-    "without-replacement": lambda size: SamplerWithoutReplacement(),
-    "slices": lambda size: SliceSampler(**SLICES),
-    "cached-slices": lambda size: SliceSampler(**SLICES, cache_values=True),
-    "slices-by-end": lambda size: SliceSampler(num_slices=4, end_key=("next", "done"), strict_length=False),
-    "slices-without-replacement": lambda size: SliceSamplerWithoutReplacement(**SLICES),
-    "prioritised": lambda size: PrioritizedSampler(size, 0.7, 0.5),
-    "prioritised-within": lambda size: PrioritizedSampler(size, 0.7, 0.5, max_priority_within_buffer=True),
-    "prioritised-slices": lambda size: PrioritizedSliceSampler(size, 0.7, 0.5, **SLICES),
+    "random": lambda size: samplers.RandomSampler(),
+    "without-replacement": lambda size: samplers.SamplerWithoutReplacement(),
+    "slices": lambda size: samplers.SliceSampler(**SLICES),
+    "cached-slices": lambda size: samplers.SliceSampler(**SLICES, cache_values=True),
+    "slices-by-end": lambda size: samplers.SliceSampler(num_slices=4, end_key=("next", "done"), strict_length=False),
+    "slices-without-replacement": lambda size: samplers.SliceSamplerWithoutReplacement(**SLICES),
+    "prioritised": lambda size: samplers.PrioritizedSampler(size, 0.7, 0.5),
+    "prioritised-within": lambda size: samplers.PrioritizedSampler(size, 0.7, 0.5, max_priority_within_buffer=True),
+    "prioritised-slices": lambda size: samplers.PrioritizedSliceSampler(size, 0.7, 0.5, **SLICES),
 }
 STORAGES: dict[str, Any] = {"tensor": LazyTensorStorage, "memmap": LazyMemmapStorage}
-NO_TREES = pytest.mark.skipif(SumSegmentTreeFp32 is None, reason="TorchRL's extension does not load with this PyTorch")
+NO_TREES = pytest.mark.skipif(
+    samplers.prioritized.SumSegmentTreeFp32 is None, reason="TorchRL's extension does not load with this PyTorch"
+)
 KINDS = [pytest.param(name, marks=NO_TREES if name.startswith("prioritised") else ()) for name in SAMPLERS]
 
 
 def make(sampler: str = "random", storage: Any = LazyTensorStorage, size: int = SIZE, **more: Any) -> Any:
     """An empty buffer with a generator of its own."""
     options = {"generator": torch.Generator().manual_seed(3), "priority_key": "td_error", "batch_size": 32, **more}
-    return TensorDictReplayBuffer(storage=storage(size), sampler=SAMPLERS[sampler](size), **options)
+    return data.TensorDictReplayBuffer(storage=storage(size), sampler=SAMPLERS[sampler](size), **options)
 
 
-def rows(generator: torch.Generator, number: int) -> TensorDict:
+def rows(generator: torch.Generator, number: int) -> Any:
     """Transitions, of several dtypes and nested."""
     ended = torch.rand(number, 1, generator=generator) < 0.1
     after = {"reward": torch.randn(number, 1, generator=generator).bfloat16(), "done": ended}
@@ -79,7 +71,7 @@ def play(buffer: Any, generator: torch.Generator) -> str:
     for _ in range(2):
         batch = buffer.sample()
         drawn += [batch[key].float().numpy().tobytes().hex() for key in ("observation", ("next", "reward"), "index")]
-        if isinstance(buffer.sampler, PrioritizedSampler):
+        if isinstance(buffer.sampler, samplers.PrioritizedSampler):
             drawn.append(batch["priority_weight"].numpy().tobytes().hex())
             batch["td_error"] = 2 * torch.rand(len(batch), generator=generator)
             buffer.update_tensordict_priority(batch)
@@ -262,16 +254,16 @@ def test_a_named_folder_is_filled_again(tmp_path: Path):
     assert (fresh[:] == expected).all()
 
 
-class More(TensorDictReplayBuffer):
+class More(data.TensorDictReplayBuffer):
     """May hold more."""
 
 
 REFUSED: dict[str, Any] = {
     "batches that threads drew ahead of time": lambda: make(prefetch=2),
     "the transforms of a buffer": lambda: make(transform=torch.nn.Identity()),
-    "a writer with track_generations": lambda: make(writer=RoundRobinWriter(track_generations=True)),
+    "a writer with track_generations": lambda: make(writer=data.RoundRobinWriter(track_generations=True)),
     "a More of TorchRL": lambda: More(storage=LazyTensorStorage(5)),
-    "a storage of the class ListStorage": lambda: make(storage=ListStorage),
+    "a storage of the class ListStorage": lambda: make(storage=data.ListStorage),
     "whose initialisation is delayed": lambda: make(delayed_init=True),
     "a ConsumingSampler of TorchRL": lambda: make(consume_after_n_samples=1),
 }

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from perdure.adapters.adapter import Adapter
@@ -104,7 +105,7 @@ def _is_long(obj: Any) -> bool:
 
 def _holds_numbers(leaf: Any) -> bool:
     """Whether it is an array of JAX, and of numbers, not of random keys."""
-    return isinstance(leaf, jax.Array) and not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return isinstance(leaf, jax.Array) and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
 
 
 def _names_of(obj: Any) -> list[list[str]]:

@@ -5,10 +5,10 @@ and memory that was never written, and does not load into a storage that is empt
 attributes; a class or an attribute that is not known is refused.
 """
 
+import sys
 from typing import Any
 
 import torch
-import torchrl
 
 from perdure.adapters.adapter import ExactAdapter, Kind
 from perdure.adapters.row_checks import check_rows
@@ -71,7 +71,7 @@ class Buffer(ExactAdapter):
             CaptureError: a part or an argument that is not known.
         """
         _refuse_buffer(obj, walk)
-        walk.facts[(walk.path[0], "torchrl")] = torchrl.__version__
+        walk.facts[(walk.path[0], "torchrl")] = sys.modules["torchrl"].__version__
         storage, writer = obj._storage, obj._writer
         walk.fact(repr(getattr(obj, "priority_key", None)), "priority_key")
         walk.fact(repr(storage.ndim), "ndim")

@@ -1,10 +1,10 @@
 """Storages of TorchRL as rows by position: their columns, and how an empty one is laid out for them."""
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
 
 from perdure.adapters.torch_dtypes import array_of, torch_dtype
 from perdure.adapters.walk import Walk
@@ -12,6 +12,9 @@ from perdure.errors import CaptureError
 from perdure.tree.leaves import Tree
 from perdure.tree.paths import format_path
 from perdure.tree.rows import Rows
+
+tensordict = import_module("tensordict")
+"""By its name: those who check types here need not have it."""
 
 ONLY = "data"
 """The column of a storage that holds one tensor."""
@@ -40,11 +43,11 @@ def rows_of(storage: Any, cut: int, walk: Walk) -> Rows | None:
 
 def layout_of(storage: Any) -> Tree:
     """Keys in their order, and batch sizes, for those of nested `TensorDict`s may be longer; None without any keys."""
-    return _layout(storage._storage) if isinstance(storage._storage, TensorDictBase) else None
+    return _layout(storage._storage) if isinstance(storage._storage, tensordict.TensorDictBase) else None
 
 
-def _layout(data: TensorDictBase) -> Tree:
-    parts = {key: _layout(part) if isinstance(part, TensorDictBase) else None for key, part in data.items()}
+def _layout(data: Any) -> Tree:
+    parts = {key: _layout(part) if isinstance(part, tensordict.TensorDictBase) else None for key, part in data.items()}
     return {"batch_size": list(data.batch_size), "parts": parts}
 
 
@@ -54,12 +57,12 @@ def lay_out(storage: Any, layout: Tree, rows: Rows) -> None:
     storage._init(parts[ONLY] if layout is None else _element(layout, parts, ()))
 
 
-def _element(layout: Tree, columns: dict[str, torch.Tensor], path: tuple[str, ...]) -> TensorDict:
+def _element(layout: Tree, columns: dict[str, torch.Tensor], path: tuple[str, ...]) -> Any:
     parts = {
         key: columns["/".join((*path, key))] if part is None else _element(part, columns, (*path, key))
         for key, part in layout["parts"].items()
     }
-    return TensorDict(parts, batch_size=layout["batch_size"][1:])
+    return tensordict.TensorDict(parts, batch_size=layout["batch_size"][1:])
 
 
 def forget(storage: Any) -> None:
@@ -79,7 +82,7 @@ def fill(storage: Any, saved: Rows, own: Rows) -> None:
 def _tensors(data: Any, walk: Walk) -> dict[str, torch.Tensor]:
     if isinstance(data, torch.Tensor):
         return {ONLY: data}
-    if type(data) is not TensorDict:
+    if type(data) is not tensordict.TensorDict:
         raise refused(walk, f"a storage of a {type(data).__qualname__}", "Keep a TensorDict, or a tensor")
     items = list(data.items(include_nested=True, leaves_only=True))
     for key, leaf in items:
