@@ -25,9 +25,9 @@ Each verb first makes .venv from requirements.lock, or reuses it.
   demo        train, kill and resume CartPole, and compare with the run that was never stopped
   test        every test but those marked `slow`
   test fast   neither `slow` nor `full`
-  test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) and requirements-buffers.lock (flashbax,
-              TorchRL) to .venv, and makes .cache/other-jax from requirements-other-jax.lock, and .cache/gymnasium-0.29, -1.4 and .cache/wandb from
-              theirs
+  test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) and requirements-buffers.lock
+              (flashbax, TorchRL) to .venv, and makes .cache/other-jax from requirements-other-jax.lock, and
+              .cache/gymnasium-0.29, -1.4 and .cache/wandb from theirs
   lint        ruff check, ruff format --check, pyright
   bench       one benchmark of benchmarks/, or all
 """
@@ -167,7 +167,7 @@ def prepared(what: str, prepare: Callable[[], None]) -> bool:
 
 
 def prepare_envs() -> None:
-    """Add what only slow tests need, environments and buffers, without what they declare and never import; see `add`."""
+    """Add environments and buffers that only slow tests need, without what they never import; see `add`."""
     add("requirements-envs.lock", ENVS_STAMP, "--no-deps")
     add("requirements-buffers.lock", BUFFERS_STAMP, "--no-deps")
 

@@ -301,3 +301,16 @@ def test_another_buffer_is_refused(tmp_path: Path, target: Any, message: str):
     with pytest.raises(ContractError, match=message):
         perdure.load(tmp_path / "a", buffer=fresh)
     assert len(fresh) == 0
+
+
+@pytest.mark.filterwarnings("ignore:Loading the storage on an uninitialized TensorDict")
+def test_why_their_own_state_is_not_asked():
+    """It loses where the last write ended, and which keys are nested stands in an attribute of an OrderedDict."""
+    full, empty = filled("random", 3), make()
+    state = full.state_dict()
+    empty.load_state_dict(state)
+    assert (full.storage._last_cursor_index, empty.storage._last_cursor_index) == (3 * 45 - 1, None)
+
+    flat = state["_storage"]["_storage"]
+    assert "next.reward" in flat
+    assert "next" in vars(flat)["_metadata"]

@@ -1,7 +1,8 @@
 """Replay buffers of TorchRL: storage, writer, sampler and generator, part by part.
 
 Their own `state_dict` loses where the last write ended, which slice samplers go by, holds C++ objects for priorities
-and memory that was never written, and does not load into a storage that is empty. So each class is taken by its known
+and memory that was never written, and keeps which keys are nested in an attribute (`_metadata`) of an `OrderedDict`,
+which a tree does not hold. So each class is taken by its known
 attributes; a class or an attribute that is not known is refused.
 """
 
@@ -57,7 +58,7 @@ _NO_STATE = frozenset(
 class Buffer(ExactAdapter):
     """`ReplayBuffer` and `TensorDictReplayBuffer`, prioritised or not, over storages of tensors.
 
-    Not over a `ListStorage`: of what TorchRL loads into it, keys of nested `TensorDict`s come back under other names.
+    Not over a `ListStorage`, whose elements are objects of any kind.
     """
 
     id = "torchrl-replay-buffer"
