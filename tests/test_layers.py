@@ -72,7 +72,8 @@ REASONS: dict[str, str] = {
 }
 
 _PHYSICS = frozenset({"brax", "mujoco", "mujoco_playground"})
-_TRAINING = frozenset({"ale_py", "gymnax", "gymnasium", "torch", "stable_baselines3"})
+_BUFFERS = frozenset({"flashbax", "tensordict", "torchrl"})
+_TRAINING = frozenset({"ale_py", "gymnax", "gymnasium", "torch", "stable_baselines3"}) | _BUFFERS
 _LOGGING = frozenset({"tensorboard", "wandb"})
 FRAMEWORKS = _PHYSICS | _TRAINING | _LOGGING | {"jax", "jaxlib", "flax", "optax", "orbax", "tensorstore"}
 FRAMEWORK_LAYERS = frozenset({"adapters", "sinks", "interop", "gym", "nnx", "torch", "sb3"})
@@ -86,6 +87,8 @@ ADAPTER_FILES: dict[str, frozenset[str]] = {
     "mujoco_*": frozenset({"gymnasium", "mujoco"}),
     "ale_*": frozenset({"ale_py"}),
     "sb3_*": frozenset({"stable_baselines3"}),
+    "flashbax_*": frozenset({"jax", "flashbax"}),
+    "torchrl_*": frozenset({"torch", "torchrl", "tensordict"}),
 }
 SINK_FILES: dict[str, frozenset[str]] = {
     "tensorboard_*": frozenset({"tensorboard"}),

@@ -25,9 +25,9 @@ Each verb first makes .venv from requirements.lock, or reuses it.
   demo        train, kill and resume CartPole, and compare with the run that was never stopped
   test        every test but those marked `slow`
   test fast   neither `slow` nor `full`
-  test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) to .venv, and makes
-              .cache/other-jax from requirements-other-jax.lock, and .cache/gymnasium-0.29, -1.4 and .cache/wandb from
-              theirs
+  test slow   everything; first adds requirements-envs.lock (brax, MuJoCo Playground) and requirements-buffers.lock
+              (flashbax, TorchRL) to .venv, and makes .cache/other-jax from requirements-other-jax.lock, and
+              .cache/gymnasium-0.29, -1.4 and .cache/wandb from theirs
   lint        ruff check, ruff format --check, pyright
   bench       one benchmark of benchmarks/, or all
 """
@@ -38,6 +38,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".perdure-stamp"
 ENVS_STAMP = VENV / ".perdure-envs-stamp"
+BUFFERS_STAMP = VENV / ".perdure-buffers-stamp"
 OTHER_JAX = CACHE / "other-jax"
 OTHERS = ("gymnasium-0.29", "gymnasium-1.4", "wandb")
 BENCHMARKS = ROOT / "benchmarks"
@@ -166,8 +167,9 @@ def prepared(what: str, prepare: Callable[[], None]) -> bool:
 
 
 def prepare_envs() -> None:
-    """Add the environments that only slow tests need, without what they declare and never import; see `add`."""
+    """Add environments and buffers that only slow tests need, without what they never import; see `add`."""
     add("requirements-envs.lock", ENVS_STAMP, "--no-deps")
+    add("requirements-buffers.lock", BUFFERS_STAMP, "--no-deps")
 
 
 def prepare_other_jax() -> None:

@@ -86,7 +86,7 @@ def test_the_adapter_of_a_subclass_of_float_is_the_scalar_s():
     assert Resolver().resolve(np.float64(0), ("c",)).id == "numpy-scalar"
 
 
-OF_FRAMEWORKS = ("ale_", "gymnasium_", "jax_", "level_", "mujoco_", "nnx_", "sb3_", "torch_")
+OF_FRAMEWORKS = ("ale_", "flashbax_", "gymnasium_", "jax_", "level_", "mujoco_", "nnx_", "sb3_", "torch_", "torchrl_")
 """How the files of adapters begin that import a framework; their own tests know the ids."""
 
 

@@ -43,7 +43,7 @@ class Pytree(Container):
 
 def _children_of(obj: Any) -> Children:
     with_paths, _ = jax.tree_util.tree_flatten_with_path(obj, is_leaf=lambda node: node is not obj)
-    steps = [_step(path[0]) for path, _ in with_paths]
+    steps = [step_of(path[0]) for path, _ in with_paths]
     if max(Counter(steps).values(), default=1) > 1:
         steps = list(range(len(steps)))
     return dict(zip(steps, (child for _, child in with_paths), strict=True))
@@ -63,7 +63,8 @@ def _plain_text(data: Any) -> str:
     return repr(data) if type(data) in PLAIN_TYPES and data is not None else ""
 
 
-def _step(key: Any) -> Step:
+def step_of(key: Any) -> Step:
+    """The step that a key of JAX's key paths stands for."""
     for name in ("name", "key", "idx"):
         step = getattr(key, name, None)
         if isinstance(step, str | int):

@@ -73,12 +73,18 @@ def capture(objects: Mapping[str, Any], resolver: Resolver, counters: Counters) 
 def empty_rings(objects: Mapping[str, Any], resolver: Resolver) -> dict[Path, Rows]:
     """The rings among all objects that hold no rows, by path: their memory may take those of a checkpoint.
 
+    Not rings of JAX arrays, whose memory nobody may write to.
+
     Raises:
         CaptureError: an object cannot be turned into a tree.
     """
     trees = {name: part.tree for name, part in capture(objects, resolver, Counters()).snapshot.components.items()}
     found = {path: leaf for path, leaf in large_leaves(trees, ()) if isinstance(leaf, Rows)}
-    return {path: rows for path, rows in found.items() if rows.start == rows.stop}
+    return {path: rows for path, rows in found.items() if rows.start == rows.stop and _is_writable(rows)}
+
+
+def _is_writable(rows: Rows) -> bool:
+    return all(column.flags.writeable for column in rows.columns.values())
 
 
 def in_order(objects: Mapping[str, Any], resolver: Resolver) -> list[str]:
