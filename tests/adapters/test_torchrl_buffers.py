@@ -258,6 +258,12 @@ class More(data.TensorDictReplayBuffer):
     """May hold more."""
 
 
+def sliced(**options: Any) -> Any:
+    """A buffer that draws slices."""
+    sampler = samplers.SliceSampler(num_slices=2, strict_length=False, **options)
+    return ReplayBuffer(storage=LazyTensorStorage(5), sampler=sampler, batch_size=4)
+
+
 REFUSED: dict[str, Any] = {
     "batches that threads drew ahead of time": lambda: make(prefetch=2),
     "the transforms of a buffer": lambda: make(transform=torch.nn.Identity()),
@@ -266,9 +272,13 @@ REFUSED: dict[str, Any] = {
     "a storage of the class ListStorage": lambda: make(storage=data.ListStorage),
     "whose initialisation is delayed": lambda: make(delayed_init=True),
     "a ConsumingSampler of TorchRL": lambda: make(consume_after_n_samples=1),
+    "a sampler with fragmented": lambda: sliced(traj_key="episode", fragmented=True),
+    "a sampler with compile": lambda: sliced(traj_key="episode", compile=True),
+    "a sampler with ends or trajectories of its own": lambda: sliced(ends=torch.ones(5, dtype=torch.bool), cache_values=True),
 }
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # of TorchRL's compile
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_is_not_known_is_refused(tmp_path: Path, message: str):
     """With the way out, before anything is written."""

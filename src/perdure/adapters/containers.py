@@ -87,17 +87,6 @@ class Dict(Container):
         return type(tree) is dict and all(map(_is_plain_leaf_or_container, obj.values())) and walk.holds_plain(tree)
 
 
-class OrderedDict(Dict):
-    """`collections.OrderedDict`."""
-
-    id = "ordered-dict"
-
-    def restore(self, obj: Any, tree: Tree, walk: Walk) -> Any:
-        """A new ordered dict; the same one if every child was restored in place."""
-        restored = super().restore(obj, tree, walk)
-        return restored if isinstance(restored, PythonOrderedDict) else PythonOrderedDict(restored)
-
-
 class Namespace(Container):
     """`argparse.Namespace`: the dict of its attributes."""
 
@@ -195,11 +184,6 @@ class Deque(Container):
 def rebuild_deque(tree: Tree, walk: Walk) -> Any:
     """A deque without a target."""
     return deque(walk.rebuild_at(tree[ITEMS], ITEMS), tree[MAXLEN])
-
-
-def rebuild_ordered_dict(tree: Tree, walk: Walk) -> Any:
-    """An ordered dict without a target."""
-    return PythonOrderedDict((key, walk.rebuild_at(child, key)) for key, child in tree.items())
 
 
 class BoundMethod(Container):

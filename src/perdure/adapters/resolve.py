@@ -28,7 +28,7 @@ EXACT = MappingProxyType(
         "builtins.str": "plain:Plain",
         "builtins.bytes": "plain:Plain",
         "builtins.dict": "containers:Dict",
-        "collections.OrderedDict": "containers:OrderedDict",
+        "collections.OrderedDict": "ordered_dicts:OrderedDict",
         "builtins.list": "containers:List",
         "builtins.tuple": "containers:Tuple",
         "collections.deque": "containers:Deque",
@@ -145,7 +145,7 @@ _FACT_TYPES = (
 WITHOUT_TARGET = MappingProxyType(
     {
         "deque": "containers:rebuild_deque",
-        "ordered-dict": "containers:rebuild_ordered_dict",
+        "ordered-dict": "ordered_dicts:rebuild_ordered_dict",
         "default-dict": "tables:rebuild_default_dict",
         "counter": "tables:rebuild_counter",
         "set": "unordered:rebuild_set",

@@ -1,9 +1,8 @@
 """Replay buffers of TorchRL: storage, writer, sampler and generator, part by part.
 
 Their own `state_dict` loses where the last write ended, which slice samplers go by, holds C++ objects for priorities
-and memory that was never written, and keeps which keys are nested in an attribute (`_metadata`) of an `OrderedDict`,
-which a tree does not hold. So each class is taken by its known
-attributes; a class or an attribute that is not known is refused.
+and memory that was never written, and says which keys are nested in an attribute of an `OrderedDict`, which a tree does
+not hold. So each class is taken by its known attributes; a class or an attribute that is not known is refused.
 """
 
 import sys
