@@ -274,7 +274,7 @@ REFUSED: dict[str, Any] = {
     "a ConsumingSampler of TorchRL": lambda: make(consume_after_n_samples=1),
     "a sampler with fragmented": lambda: sliced(traj_key="episode", fragmented=True),
     "a sampler with compile": lambda: sliced(traj_key="episode", compile=True),
-    "a sampler with ends or trajectories of its own": lambda: sliced(ends=torch.ones(5, dtype=torch.bool), cache_values=True),
+    "a sampler with ends or trajectories of its own": lambda: sliced(ends=torch.ones(5).bool(), cache_values=True),
 }
 
 

@@ -193,11 +193,11 @@ def _refuse_class(part: Any, known: frozenset[str], walk: Walk) -> None:
 
 def _refuse_sampler(sampler: Any, walk: Walk) -> None:
     held = vars(sampler)
-    unknown = sorted(held.keys() - _STATE - _TREES - _CHOSEN - _NO_STATE)
-    if unknown:
-        raise refused(walk, f"{unknown} of a {type(sampler).__qualname__}", "They came with another TorchRL than 0.14")
     for name in ("fragmented", "compile", "use_gpu", "_device"):
         if held.get(name):
             raise refused(walk, f"a sampler with {name}", "Build it without")
+    unknown = sorted(held.keys() - _STATE - _TREES - _CHOSEN - _NO_STATE)
+    if unknown:
+        raise refused(walk, f"{unknown} of a {type(sampler).__qualname__}", "They came with another TorchRL than 0.14")
     if "static-stop-and-length" in held.get("_cache", ()):
         raise refused(walk, "a sampler with ends or trajectories of its own", "Give it a traj_key or an end_key")
