@@ -196,6 +196,23 @@ def test_a_module_of_pytorch_keeps_its_parameters(tmp_path: Path):
         load_into(tmp_path / "w", made().double(), dry_run=True)
 
 
+def test_a_file_without_shapes_names_what_knows_them(tmp_path: Path):
+    torch = pytest.importorskip("torch")
+    from perdure.interop.storage_ckpt import load_params, save_params
+
+    module = torch.nn.Linear(3, 2)
+    save_params(module, tmp_path / "w.ckpt")
+    before = module.weight.detach().clone()
+    with pytest.raises(UsageError) as caught:
+        load_into(tmp_path / "w.ckpt", module)
+
+    assert f"{tmp_path / 'w.ckpt'} does not fit" in str(caught.value)
+    way_out = "This format has no shapes: perdure.interop.storage_ckpt.load_params(module, path) knows how modules lie"
+    assert way_out in str(caught.value)
+    assert torch.equal(module.weight, before)
+    load_params(module, tmp_path / "w.ckpt")
+
+
 def test_tied_lazy_and_absent_parameters_of_pytorch(tmp_path: Path):
     import torch
 

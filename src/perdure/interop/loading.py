@@ -59,7 +59,7 @@ def load_into(
     losses = Losses()
     carried, origins = mapped(component_of(read_by(kind, source), component), rules, losses)
     named = _named(carried.tree, slots, losses)
-    _refuse(source, slots, list(_problems(named, slots, strict=strict)))
+    _refuse(source, kind.name, slots, list(_problems(named, slots, strict=strict)))
     chosen = {name: slot for slot in slots.slots for name in slot.names if name in named}
     for name in named.keys() - chosen.keys():
         if not _is_empty(named[name]):
@@ -134,14 +134,19 @@ def _same(first: Tree, second: Tree) -> bool:
     return np.asarray(first).tobytes() == np.asarray(second).tobytes()
 
 
-def _refuse(source: Path, slots: Slots, problems: Sequence[str]) -> None:
+def _refuse(source: Path, kind: str, slots: Slots, problems: Sequence[str]) -> None:
     if not problems:
         return
     count = f"{len(problems)} of the leaves" if len(problems) > 1 else "one of the leaves"
-    way_out = (
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    raise UsageError(f"{source} does not fit {slots.title}: {count}; nothing was changed. {_way_out(kind)}{lines}")
+
+
+def _way_out(kind: str) -> str:
+    if kind == "storage-ckpt":
+        return "This format has no shapes: perdure.interop.storage_ckpt.load_params(module, path) knows how modules lie in it."
+    return (
         "Give names=['PATTERN=NEW'] for other names, an empty NEW (with a PATTERN that fits the whole name) or "
         "strict=False for leaves that the module does not have, component=... for one component, or build the module "
         "as the file's was."
     )
-    lines = "".join(f"\n  {problem}" for problem in problems)
-    raise UsageError(f"{source} does not fit {slots.title}: {count}; nothing was changed. {way_out}{lines}")
