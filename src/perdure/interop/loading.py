@@ -144,7 +144,8 @@ def _refuse(source: Path, kind: str, slots: Slots, problems: Sequence[str]) -> N
 
 def _way_out(kind: str) -> str:
     if kind == "storage-ckpt":
-        return "This format has no shapes: perdure.interop.storage_ckpt.load_params(module, path) knows how modules lie in it."
+        verb = "perdure.interop.storage_ckpt.load_params(module, path)"
+        return f"This format has no shapes: {verb} knows how modules lie in it."
     return (
         "Give names=['PATTERN=NEW'] for other names, an empty NEW (with a PATTERN that fits the whole name) or "
         "strict=False for leaves that the module does not have, component=... for one component, or build the module "
