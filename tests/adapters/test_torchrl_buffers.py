@@ -287,6 +287,27 @@ def test_what_is_not_known_is_refused(tmp_path: Path, message: str):
     assert not (tmp_path / "a").exists()
 
 
+def test_two_buffers_on_one_storage_are_refused(tmp_path: Path):
+    """They would come back as two that no longer see each other's rows."""
+    storage = LazyTensorStorage(5)
+    one, other = (ReplayBuffer(storage=storage, batch_size=4) for _ in range(2))
+    with pytest.raises(CaptureError, match="a LazyTensorStorage that two buffers share"):
+        perdure.save(tmp_path / "a", one=one, other=other)
+    perdure.save(tmp_path / "a", one=one, same=one)
+
+
+def test_another_size_of_two_axes_changes_nothing(tmp_path: Path):
+    def two(size: int) -> Any:
+        return ReplayBuffer(storage=LazyTensorStorage(size, ndim=2), batch_size=4)
+
+    full, fresh = two(40), two(12)
+    full.extend(TensorDict({"x": torch.ones(5, 4, 3)}, [5, 4]))
+    perdure.save(tmp_path / "a", buffer=full)
+    with pytest.raises(ContractError, match="buffer/rows: max_size 40 in the run, max_size 12 here"):
+        perdure.load(tmp_path / "a", buffer=fresh)
+    assert (fresh.storage.max_size, fresh.storage.initialized) == (12, False)
+
+
 def test_an_attribute_that_is_not_known_is_refused(tmp_path: Path):
     """Of another version, say, or of the user's."""
     buffer = make()

@@ -6,6 +6,7 @@ not hold. So each class is taken by its known attributes; a class or an attribut
 """
 
 import sys
+from math import prod
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from perdure.adapters.walk import Walk
 from perdure.errors import Finding
 from perdure.tree.diff import summary
 from perdure.tree.leaves import Tree
+from perdure.tree.rows import Rows
 
 ROWS, LAYOUT, LENGTH, LAST = "rows", "layout", "length", "last_cursor"
 WRITER, SAMPLER, RNG, BATCH = "writer", "sampler", "rng", "batch_size"
@@ -71,6 +73,10 @@ class Buffer(ExactAdapter):
             CaptureError: a part or an argument that is not known.
         """
         _refuse_buffer(obj, walk)
+        for part in (obj._storage, obj._writer, obj._sampler):
+            if not walk.claim(part):
+                kind = type(part).__qualname__
+                raise refused(walk, f"a {kind} that two buffers share", "Give each buffer its own")
         walk.facts[(walk.path[0], "torchrl")] = sys.modules["torchrl"].__version__
         storage, writer = obj._storage, obj._writer
         walk.fact(repr(getattr(obj, "priority_key", None)), "priority_key")
@@ -96,11 +102,8 @@ class Buffer(ExactAdapter):
         findings = walk.check(obj._rng, tree[RNG], RNG)
         if saved is not None and own is not None:
             findings += check_rows(own, saved, walk, ROWS, capacity="max_size")
-        elif saved is not None and obj._storage.ndim == 1 and obj._storage.max_size != saved.capacity:
-            sizes = (f"max_size {saved.capacity:,}", f"max_size {obj._storage.max_size:,}")
-            findings.append(
-                walk.finding(*sizes, "Build it with the run's max_size: rows stand where they stood.", ROWS)
-            )
+        elif saved is not None:
+            findings += _other_size(obj._storage, saved, walk)
         kinds = [sorted(name for name in tree[SAMPLER] if name in _TREES), sorted(_TREES & vars(obj._sampler).keys())]
         if kinds[0] != kinds[1]:
             findings.append(walk.finding(*map(repr, kinds), "Build it with the run's sampler.", SAMPLER))
@@ -117,6 +120,15 @@ class Buffer(ExactAdapter):
         walk.at(SAMPLER, lambda: _restore_sampler(obj._sampler, tree[SAMPLER], walk))
         walk.restore(obj._rng, tree[RNG], RNG)
         return obj
+
+
+def _other_size(storage: Any, saved: Rows, walk: Walk) -> list[Finding]:
+    """Of an empty storage: rows stand where they stood, so there must be as many."""
+    inner = prod(next(iter(saved.columns.values())).shape[1 : storage.ndim])
+    if -(-storage.max_size // inner) == saved.capacity:
+        return []
+    sizes = (f"max_size {saved.capacity * inner:,}", f"max_size {storage.max_size:,}")
+    return [walk.finding(*sizes, "Build it with the run's max_size: rows stand where they stood.", ROWS)]
 
 
 def _restore_rows(storage: Any, tree: Tree, walk: Walk) -> None:
