@@ -6,10 +6,8 @@ What forgets a part of the state, and must be seen, is in `test_resuming.py`.
 from __future__ import annotations
 
 import itertools
-import random
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -49,23 +47,8 @@ EACH = pytest.mark.parametrize(("algorithm", "on"), [pytest.param(*case, id=name
 def test_stopped_at_five_boundaries_it_equals_the_training_never_stopped(
     algorithm: str, on: frozenset[str], crossing: ModuleType, trainings: ModuleType, tmp_path: Path
 ):
-    """The digests of the state at each boundary, every row, and in the end all that can be seen without perdure."""
     make, total, last = crossing.MAKERS[algorithm]
-
-    def train(name: str, stop: int | None = None) -> Any:
-        return trainings.train(lambda: make(on), tmp_path / name, total, stop=stop)
-
-    straight = trainings.photograph(train("straight"))
-    for boundary in sorted(random.Random(name_of(algorithm, on)).sample(range(1, last + 1), 5)):
-        train("stopped", boundary)
-    resumed = trainings.photograph(train("stopped"))
-
-    assert trainings.chain(tmp_path / "stopped") == trainings.chain(tmp_path / "straight")
-    rows = [(tmp_path / each / "metrics.jsonl").read_text() for each in ("stopped", "straight")]
-    assert rows[0] == rows[1] != ""
-    assert [part for part in straight if resumed.get(part) != straight[part]] == []
-    assert resumed.keys() == straight.keys()
-    assert trainings.further_steps(tmp_path / "stopped") >= trainings.FURTHER
+    trainings.exact_when_stopped(lambda: make(on), total, last, name_of(algorithm, on), tmp_path)
 
 
 def test_the_combinations_are_all_and_each_is_another(crossing: ModuleType):

@@ -5,7 +5,6 @@ Twins forget one part of the state at a resume, and something must show it: what
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from types import ModuleType
 
@@ -39,19 +38,7 @@ def test_every_case_is_tried(trainings: ModuleType):
 def test_stopped_at_five_boundaries_it_equals_the_training_never_stopped(
     name: str, trainings: ModuleType, tmp_path: Path
 ):
-    """The digests of the state at each boundary, every row, and in the end all that can be seen without perdure."""
-    make, total, last = trainings.CASES[name]
-    straight = trainings.photograph(trainings.train(make, tmp_path / "straight", total))
-    for boundary in sorted(random.Random(name).sample(range(1, last + 1), 5)):
-        trainings.train(make, tmp_path / "stopped", total, stop=boundary)
-    resumed = trainings.photograph(trainings.train(make, tmp_path / "stopped", total))
-
-    assert trainings.chain(tmp_path / "stopped") == trainings.chain(tmp_path / "straight")
-    rows = [(tmp_path / each / "metrics.jsonl").read_text() for each in ("stopped", "straight")]
-    assert rows[0] == rows[1] != ""
-    assert [part for part in straight if resumed.get(part) != straight[part]] == []
-    assert resumed.keys() == straight.keys()
-    assert trainings.further_steps(tmp_path / "stopped") >= trainings.FURTHER
+    trainings.exact_when_stopped(*trainings.CASES[name], name, tmp_path)
 
 
 PARTS = {

@@ -199,6 +199,31 @@ def train(
     return model
 
 
+def exact_when_stopped(
+    make: Callable[[], BaseAlgorithm], total: int, last: int, seed: str, directory: Path
+) -> dict[str, bytes]:
+    """Asserts that a training stopped after five boundaries by chance, up to `last`, equals the one never stopped.
+
+    Compared are the digests of the state at each boundary, every row, and in the end all that can be seen without
+    perdure.
+
+    Returns:
+        What the training that was never stopped has come to (`photograph`).
+    """
+    straight = photograph(train(make, directory / "straight", total))
+    for boundary in sorted(random.Random(seed).sample(range(1, last + 1), 5)):
+        train(make, directory / "stopped", total, stop=boundary)
+    resumed = photograph(train(make, directory / "stopped", total))
+
+    assert chain(directory / "stopped") == chain(directory / "straight")
+    rows = [(directory / each / "metrics.jsonl").read_text() for each in ("stopped", "straight")]
+    assert rows[0] == rows[1] != ""
+    assert [part for part in straight if resumed.get(part) != straight[part]] == []
+    assert resumed.keys() == straight.keys()
+    assert further_steps(directory / "stopped") >= FURTHER
+    return straight
+
+
 def chain(directory: Path) -> list[str]:
     """The digests of the state at every boundary, a line each."""
     return (directory / "chain.jsonl").read_text().splitlines()

@@ -12,7 +12,7 @@ import numpy as np
 from perdure.adapters.gymnasium_attributes import state_of
 from perdure.adapters.gymnasium_classes import attributes_of, is_plain
 from perdure.adapters.numpy_random import new_generator
-from perdure.adapters.resolve import Resolver
+from perdure.adapters.resolve import Resolver, dotted_name
 from perdure.adapters.walk import Walk
 from perdure.errors import RestoreError
 from perdure.tree.leaves import Tree
@@ -103,11 +103,7 @@ def _set_state(place: Place, state: Tree, path: str) -> None:
 
 
 def _is_generator(value: Any) -> bool:
-    return isinstance(value, _GENERATORS) or _name(type(value)) == _EMULATOR
-
-
-def _name(kind: type) -> str:
-    return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}"  # some of SWIG's have no module
+    return isinstance(value, _GENERATORS) or dotted_name(type(value)) == _EMULATOR
 
 
 def _parts(obj: Any) -> Iterator[tuple[Any, Any]]:
@@ -118,5 +114,5 @@ def _parts(obj: Any) -> Iterator[tuple[Any, Any]]:
         yield from enumerate(obj)
     elif type(obj) is dict:
         yield from obj.items()
-    elif is_plain(type(obj)) and not _name(type(obj)).startswith(_WITHOUT):
+    elif is_plain(type(obj)) and not dotted_name(type(obj)).startswith(_WITHOUT):
         yield from attributes_of(obj).items()

@@ -187,7 +187,7 @@ class Resolver:
         if adapter is None and takes_objects:
             adapter = _load("gymnasium_objects:PlainObject") if _is_plain_object(type(obj)) else None
         if adapter is None or (adapter.kind == "fact" and len(path) == 1):
-            raise UnknownObjectError(problem_of(obj, _name(type(obj)), path))
+            raise UnknownObjectError(problem_of(obj, dotted_name(type(obj)), path))
         variant = getattr(adapter, "variant", None)  # an adapter may look at the very object
         return adapter if variant is None else variant(obj)
 
@@ -216,13 +216,14 @@ _load = lru_cache(maxsize=None)(load)
 
 @lru_cache(maxsize=1024)
 def _from_table(kind: type) -> Adapter | None:
-    exact = EXACT.get(_name(kind))
+    exact = EXACT.get(dotted_name(kind))
     if exact is not None:
         return _load(exact)
-    return next((_load(INHERITED[_name(cls)]) for cls in kind.__mro__ if _name(cls) in INHERITED), None)
+    return next((_load(INHERITED[dotted_name(cls)]) for cls in kind.__mro__ if dotted_name(cls) in INHERITED), None)
 
 
-def _name(kind: type) -> str:
+def dotted_name(kind: type) -> str:
+    """A class's module and qualified name, as tables of classes that need not be installed spell it."""
     return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}"  # some of SWIG's have no module
 
 

@@ -11,6 +11,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 
 from perdure.adapters.containers import Children
+from perdure.adapters.resolve import dotted_name
 from perdure.adapters.sb3_parts import Part, opened_schedule
 from perdure.adapters.torch_attributes import note_class
 from perdure.adapters.torch_schedulers import Callable
@@ -160,12 +161,8 @@ class Rollouts(Part):
     def attributes(self, obj: Any) -> Children:
         """Sizes and spaces; what a subclass has."""
         found = super().attributes(obj)
-        is_own = type(obj) in (RolloutBuffer, DictRolloutBuffer) or _name(type(obj)) in _CONTRIBUTED
+        is_own = type(obj) in (RolloutBuffer, DictRolloutBuffer) or dotted_name(type(obj)) in _CONTRIBUTED
         return {name: value for name, value in found.items() if not (is_own and name in _RESET)}
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 _CONTRIBUTED = frozenset(
